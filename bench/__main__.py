@@ -117,7 +117,7 @@ def main() -> int:
         return 130
     kept = done
     if options.only and not options.quick and (report.RESULTS / "latest.json").exists():
-        # A part measured anew replaces itself and leaves the others' figures standing.
+        # A part that is measured again replaces its own figures and keeps those of the others.
         previous = json.loads((report.RESULTS / "latest.json").read_text())["figures"]
         others = [entry for entry in previous if entry["part"] not in parts]
         kept = [Figure(**{k: v for k, v in entry.items() if k != "ratio"}) for entry in others] + done

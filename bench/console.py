@@ -20,7 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.rounds import Figure
 from bench.servers import Server
-from millstream.views.views import Changes, View, open_store
+from millstream.views.opening import open_store
+from millstream.views.views import Changes, View
 from tests.support.waiting import wait_for
 
 TOPICS = 1000

@@ -31,19 +31,20 @@ def run_ours(
     """Milliseconds of every counted batch, and of the steps of its delivery."""
     from millstream import Topology
     from millstream.client.connect import Connection
-    from millstream.pipeline.run.job import Job, Settings
-    from millstream.pipeline.run.progress import Progress
+    from millstream.pipeline.run.job import Job
+    from millstream.pipeline.run.reporting.progress import BatchProgress
+    from millstream.pipeline.run.settings import JobSettings
 
     target = fresh_topic(server, PARTITIONS)
     flow = Topology(target, guarantee=guarantee)
     flow.source(source, format="binary", include=["key"], max_rows=rows).to_topic(
         target, key="record_key", value="value"
     )
-    seen: list[Progress] = []
+    seen: list[BatchProgress] = []
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as scratch:
         job = Job(
             flow,
-            Settings(
+            JobSettings(
                 Connection(server.address),
                 str(Path(scratch) / "checkpoint"),
                 available_now=True,

@@ -15,7 +15,7 @@ from bench.rounds import Figure
 from bench.servers import Server, millstream, settle
 from bench.sparse import BATCH, write_history
 from bench.topics import fresh_topic
-from millstream.wire.codec.answers import answer_reader
+from millstream.wire.codec.schema_codec import answer_reader
 
 SEGMENT = 1_048_576
 LIST_OFFSETS = 2

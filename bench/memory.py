@@ -3,8 +3,8 @@
 On a virtual machine the first write to a page that the guest has never used costs ten times what the copy
 does (some 2 ms a megabyte against 0.2, measured): the host has to find the memory behind it. A broker that
 fills the page cache pays that for every new megabyte, and it is charged to the broker's CPU time. It says
-nothing about the broker, and it falls on whoever comes first. So before a round that writes much, as much is
-written to a file and deleted again: the pages are then free, and known to the host.
+nothing about the broker, and whichever is measured first pays for it. So before a round that writes a
+lot, the same amount is written to a file and deleted again. Then the pages are free, and the host has them.
 """
 
 from __future__ import annotations

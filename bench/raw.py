@@ -9,7 +9,7 @@ import time
 
 from bench.servers import Server
 from millstream.records.build import Record, build_batch
-from millstream.wire.codec.answers import request_writer
+from millstream.wire.codec.schema_codec import request_writer
 
 PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION, FETCH_VERSION = 10, 12  # what librdkafka and the Java clients of today speak, flexible both

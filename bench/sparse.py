@@ -13,7 +13,7 @@ from pathlib import Path
 
 from millstream.log.producers import Producers
 from millstream.log.snapshots import snapshot_of
-from millstream.log.transactions import Transactions
+from millstream.log.transactions import PartitionTransactions
 from millstream.records.batch import stamp
 from millstream.records.build import Record, build_batch
 
@@ -56,5 +56,5 @@ def write_history(directory: Path, gigabytes: int, *, newest_ms: int) -> int:
         path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", timestamp, 0))
         offset += PER_SEGMENT
     # As a clean shutdown leaves it: nobody has to look through the log for producers.
-    (directory / f"{offset:020d}.snapshot").write_bytes(snapshot_of(Producers(), Transactions()))
+    (directory / f"{offset:020d}.snapshot").write_bytes(snapshot_of(Producers(), PartitionTransactions()))
     return offset

@@ -41,11 +41,11 @@ def on_the_kernel(state: str) -> Way:
     def made(spark: Any, keys: int, rows: int) -> Any:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+        from millstream.pipeline.kernel.bucket import KeyedOperator
         from millstream.pipeline.kernel.clock import TimeRules
         from millstream.pipeline.kernel.packing import BUCKET, CLOCK, PACKED, Pack, Unpack
-        from millstream.pipeline.kernel.spark import RESULTS, Keeping, KernelProcessor
-        from millstream.pipeline.kernel.state.state import OFFSET, PARTITION, SOURCE, TIME
-        from millstream.pipeline.kernel.step import Operator
+        from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME
+        from millstream.pipeline.spark.kernel_operator import RESULTS, KernelProcessor, StateLocation
 
         frame = events(spark, keys, rows).selectExpr(
             f"CAST(pmod(hash(key), {BUCKETS}) AS INT) AS {BUCKET}",
@@ -57,10 +57,10 @@ def on_the_kernel(state: str) -> Way:
             "key",
         )
         schema = to_arrow_schema(frame.select("key").schema)
-        operator = Operator("counts", Count(), (schema,), {(0, 0): TimeRules(lateness=1 << 50)})
+        operator = KeyedOperator("counts", Count(), (schema,), {(0, 0): TimeRules(lateness=1 << 50)})
         name = uuid.uuid4().hex
         packed = frame.mapInArrow(Pack(0, BUCKETS, {}, at), from_arrow_schema(PACKED))
-        keeping = Keeping(state, name)
+        keeping = StateLocation(state, name)
         results = packed.groupBy(BUCKET).transformWithState(
             KernelProcessor(operator, name, keeping), RESULTS, "update", "None"
         )

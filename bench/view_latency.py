@@ -71,7 +71,7 @@ def send(address: str, topic: str, appended: dict[int, float], stop: threading.E
 
 def watch(path: Path, seen: dict[int, float], stop: threading.Event) -> None:
     """When each event's number is first in the view."""
-    from millstream.views.views import open_reader
+    from millstream.views.opening import open_reader
 
     reader = open_reader(path)
     try:
@@ -84,8 +84,9 @@ def watch(path: Path, seen: dict[int, float], stop: threading.Event) -> None:
 
 def run(server: Server, *, quick: bool) -> Iterator[Figure]:
     from millstream.client.connect import Connection
-    from millstream.pipeline.run.job import Job, Settings
-    from millstream.pipeline.run.progress import Progress
+    from millstream.pipeline.run.job import Job
+    from millstream.pipeline.run.reporting.progress import BatchProgress
+    from millstream.pipeline.run.settings import JobSettings
     from millstream.pipeline.spark.session import spark_session
     from tests.support.waiting import wait_for
 
@@ -93,13 +94,13 @@ def run(server: Server, *, quick: bool) -> Iterator[Figure]:
     topic = fresh_topic(server, 2)
     appended: dict[int, float] = {}
     seen: dict[int, float] = {}
-    progress: list[Progress] = []
+    progress: list[BatchProgress] = []
     reports: list[dict[str, Any]] = []
     stop = threading.Event()
     spark = spark_session("bench")
     try:
         with tempfile.TemporaryDirectory(prefix="millstream-bench-") as scratch:
-            settings = Settings(
+            settings = JobSettings(
                 Connection(server.address), str(Path(scratch) / "checkpoint"), on_progress=progress.append
             )
             job = Job(topology(topic), settings)

@@ -1,6 +1,6 @@
 """How long a job takes from its start to the end of its first batch, by the number of its source's columns.
 
-Spark plans a query anew for every batch; what it needs for that must not grow faster than the columns do."""
+Spark plans a query again for every batch. The time for that must not grow faster than the columns do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def first_batch(spark: Any, server: Server, columns: int, kinds: dict[str, Any])
     from millstream.client.connect import Connection
     from millstream.client.librdkafka.produce import Sender
     from millstream.client.text.lines import Outgoing
-    from millstream.pipeline.run.job import Job, Settings
+    from millstream.pipeline.run.job import Job
+    from millstream.pipeline.run.settings import JobSettings
 
     own = dict(enumerate(islice(cycle(kinds.items()), columns - 2)))
     schema = [f"c{number} {kind}" for number, (kind, _) in own.items()]
@@ -51,7 +52,7 @@ def first_batch(spark: Any, server: Server, columns: int, kinds: dict[str, Any])
     rows.window(by="c0", size="1 minute", engine="kernel").agg(spent="sum(price)").to_topic(target)
     rows.to_topic(fresh_topic(server, 2))
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as scratch:
-        job = Job(flow, Settings(connection, scratch, available_now=True))
+        job = Job(flow, JobSettings(connection, scratch, available_now=True))
         began = time.monotonic()
         job.prepare()
         job.start(spark)

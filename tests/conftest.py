@@ -73,7 +73,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     of them: two cores, two shuffle partitions, quick to start.
     """
     pytest.importorskip("pyspark")
-    from millstream.pipeline.spark.engine import end_engine
+    from millstream.pipeline.spark.jvm import end_engine
     from millstream.pipeline.spark.session import spark_session
 
     with quick_python() as python:

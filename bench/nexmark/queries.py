@@ -3,7 +3,7 @@
     flow = Topology("nexmark-q5")
     hot_items(Events(flow)).to_topic("answers")
 
-What the answer of a query is, in SQL, stands in ``answers``. Some answers change while events come; such a
+``answers`` has each query's answer in SQL. Some answers change while events come; such a
 query gives the new row of a key whenever it changes, and ``QUERIES`` says which columns are the key. Every
 answer has the time of its latest event or of its window in it, asked for or not: its latency goes by that.
 """
@@ -30,7 +30,7 @@ AUCTION = """id bigint NOT NULL, itemName string, description string, initialBid
 BID = """auction bigint NOT NULL, bidder bigint, price bigint, channel string, url string, dateTime timestamp,
     extra string"""
 
-# The benchmark joins for ever; a stream is joined within a time, and this is longer than its events take.
+# The benchmark joins forever; a stream is joined within a time, and this is longer than its events take.
 ALL_TIME = "1 hour"
 ONE_WINDOW = "36500 days"  # windows are counted from 1970: this one is open until 2069
 _ITEM = ("itemName", "description", "initialBid", "reserve")
@@ -160,7 +160,7 @@ class Winner(BestBids):
 
 
 def winning_bids(events: Events) -> Stream:
-    """q9: every auction with its best bid, anew whenever there is a better one."""
+    """q9: every auction with its best bid, emitted again whenever there is a better one."""
     auctions = events.auctions.select("id AS auction", *_ITEM, "dateTime", "expires", *_OFFER, "extra")
     bids = events.bids.select("auction", "bidder", "price", "dateTime", "extra")
     item = "itemName string, description string, initialBid bigint, reserve bigint, dateTime timestamp"
@@ -238,7 +238,7 @@ def looked_up(events: Events) -> Stream:
 
 
 def auctions_by_day(events: Events) -> Stream:
-    """q17: what was bid for an auction on a day, anew whenever there is more."""
+    """q17: the bids for an auction on a day, emitted again whenever there are more."""
     by_day = events.bids.window(by="auction", size="1 day").agg(
         total_bids="count(*)",
         rank1_bids="count_if(price < 10000)",
@@ -265,13 +265,13 @@ def latest_bids(events: Events) -> Stream:
 
 
 class TopTen(Processor):
-    """The ten highest bids. Whoever moves in moves others down: their rows are given anew."""
+    """The ten highest bids. A new one moves others down, and their rows are emitted again."""
 
     def on_event(self, event: Any, context: Any) -> None:
         top = context.state or []
         place = bisect_left(top, -event.price, key=lambda bid: -bid["price"])
         while place < len(top) and top[place]["price"] == event.price:
-            place += 1  # whoever was first keeps the place
+            place += 1  # the earlier bid keeps its place
         if place < 10:
             top.insert(place, event.as_dict())
             del top[10:]

@@ -47,7 +47,7 @@ _UNIT = "events/s a core"
 
 
 class Field:
-    """The contestants that could be had, each in a running process; one that falls is started anew."""
+    """The contestants that could be had, each in a running process; one that crashes is restarted."""
 
     def __init__(self, stack: ExitStack, scratch: Path) -> None:
         self._stack, self._scratch = stack, scratch

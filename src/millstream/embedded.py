@@ -8,7 +8,8 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from millstream.core.config import BrokerConfig, TopicConfig, settings_of, with_changes
+from millstream.core.config import BrokerConfig, settings_of, with_changes
+from millstream.core.topic_config import TopicConfig
 
 
 class Broker:
@@ -50,7 +51,7 @@ class Broker:
     def start(self) -> Broker:
         """Start the broker and return when clients can connect. Raises MillstreamError if it can't start."""
         if self._thread is not None:
-            raise RuntimeError("this broker was started already")
+            raise RuntimeError("this broker has already been started")
         ready = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(ready,), name="millstream-broker", daemon=True

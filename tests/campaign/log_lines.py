@@ -14,10 +14,10 @@ _LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) +(?P<name
 
 # What explains a line: a fault that has struck, or the work itself ("").
 _EXPECTED: list[tuple[str, str]] = [
-    ("", r"producers are held, as group"),
-    ("", r"more came than its ring holds"),
+    ("", r"producers are held, because group"),
+    ("", r"more records came than its ring holds"),
     ("", r"will lose records of .* retention overtakes it"),
-    ("", r"fell off the tail of"),
+    ("", r"fell behind the start of"),
     ("", r"the transaction is open for longer than its \d+ ms and is aborted"),
     (
         "",
@@ -25,16 +25,16 @@ _EXPECTED: list[tuple[str, str]] = [
     ),  # after its transaction had timed out, or it was killed
     ("", r"the disk is full in .* at present rates"),
     ("", r"^\d+ more like the last$"),  # the line before it was judged itself
-    (KILL_BROKER, r"cut at byte \d+, \d+ bytes of a write that a crash cut off"),
-    (KILL_BROKER, r"transactions are open in the logs and known to no transactional id"),
+    (KILL_BROKER, r"cut at byte \d+: \d+ bytes of a write that a crash interrupted"),
+    (KILL_BROKER, r"transactions are open in the logs, but belong to no transactional id"),
     (FILL_DISK, r"the disk is full"),
     (FILL_DISK, r"No space left on device"),
     (FILL_DISK, r"can't keep a reserve of"),
     (ARCHIVE_AWAY, r"a reader is told to try again: there is no .* in the archive"),
     (ARCHIVE_AWAY, r"can't be archived, it is tried again: there is no .* in the archive"),
-    (ARCHIVE_AWAY, r"can't be archived, it is tried again: the archive .* does not have .*, which it should"),
-    (ARCHIVE_AWAY, r"Archiving goes on when that is over"),
-    (ARCHIVE_AWAY, r"the archive .* does not answer; the broker ends without it"),
+    (ARCHIVE_AWAY, r"can't be archived, it is tried again: the archive .* should have .*, but does not"),
+    (ARCHIVE_AWAY, r"Archiving continues when that is over"),
+    (ARCHIVE_AWAY, r"the archive .* does not answer; the broker shuts down without it"),
 ]
 _PATTERNS = [(fault, re.compile(pattern)) for fault, pattern in _EXPECTED]
 

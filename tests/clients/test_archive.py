@@ -272,7 +272,7 @@ def test_while_the_archive_is_away_topics_and_groups_are_described_all_the_same(
         archived, other = json.loads(shell.ok("topic", "describe", name, plain, "--output", "json"))
         (partition,) = archived["partitions"]
         assert (partition["start"], partition["end"]) == (0, COUNT)
-        assert "can't ask for the offsets of" in partition["problem"]
+        assert "can't look up the offsets of" in partition["problem"]
         assert archived["horizon"]["oldest"] is None
         assert other["partitions"][0]["problem"] is None
         assert other["horizon"]["oldest"] is not None
@@ -283,4 +283,4 @@ def test_while_the_archive_is_away_topics_and_groups_are_described_all_the_same(
         assert (lags[plain]["records"], lags[plain]["problem"]) == (1, None)
         assert lags[plain]["oldest_unread"] is not None
         assert name in shell.ok("topic", "list")
-        assert "not all of it is known" in shell.run("topic", "describe", name).stderr.decode()
+        assert "not fully known" in shell.run("topic", "describe", name).stderr.decode()

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from millstream.client.insight.horizon import look_ahead
 from millstream.client.insight.lag import group_lag, missed_by, with_progress
-from millstream.client.insight.outlook import look_ahead
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.librdkafka.produce import Sender
 from millstream.client.text.lines import Outgoing
@@ -190,5 +190,5 @@ def test_a_topic_without_limits_fills_the_disk(millstream: CommandLine, admin: A
 
 def growing(admin: Admin) -> set[str]:
     """The partitions that a forecast is made from."""
-    outlook = look_ahead(admin, SystemClock().now_ms())
-    return {str(place) for place, written in outlook.writing.items() if written.sustained}
+    horizon = look_ahead(admin, SystemClock().now_ms())
+    return {str(place) for place, written in horizon.writing.items() if written.sustained}

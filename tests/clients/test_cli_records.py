@@ -156,7 +156,7 @@ def test_a_record_that_is_too_large_is_reported_and_the_exit_code_is_1(
     assert done.returncode == 1
     said = done.stderr.decode()
     assert "1 record not delivered" in said
-    assert f"line 1: a record of 5,000 bytes is larger than topic '{name}' takes" in said
+    assert f"line 1: a record of 5,000 bytes is larger than topic '{name}' accepts" in said
     assert f"millstream topic alter {name} -c max.message.bytes=" in said
     large = millstream.run("produce", name, stdin="a\n\nb\n" + "x" * 1_500_000 + "\nafter\n")
     assert large.returncode == 1

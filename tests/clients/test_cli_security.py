@@ -42,5 +42,5 @@ def test_a_user_is_let_in_with_the_right_password_only(guarded: str) -> None:
 
     millstream.environment["MILLSTREAM_PASSWORD"] = "wrong"
     said = millstream.refused("topic", "list")
-    assert f"{guarded} does not let us in" in said
+    assert f"{guarded} refused the log-in" in said
     assert "Authentication failed" in said

@@ -39,7 +39,7 @@ def test_tables_in_a_pipe_are_plain_columns(millstream: CommandLine, name: str) 
 def test_creating_twice_is_an_error_unless_allowed(millstream: CommandLine, name: str) -> None:
     millstream.ok("topic", "create", name)
     assert "exists" in millstream.refused("topic", "create", name)
-    assert millstream.ok("topic", "create", name, "--if-not-exists") == f"{name} is already there\n"
+    assert millstream.ok("topic", "create", name, "--if-not-exists") == f"{name} already exists\n"
 
 
 def test_what_a_broker_refuses_is_said_in_one_line(millstream: CommandLine, name: str) -> None:
@@ -66,7 +66,7 @@ def test_an_unknown_topic_is_told_with_the_nearest_names(millstream: CommandLine
         assert f"did you mean '{name}'" in said
     for command in (("consume",), ("topic", "delete", "--yes")):
         said = millstream.refused(*command, "qqqqqqqqqqqqqqqqqqqqqqqqqqq")
-        assert "`millstream topic list` shows those there are" in said
+        assert "`millstream topic list` shows all topics" in said
         assert "create" not in said
 
 

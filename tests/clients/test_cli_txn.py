@@ -66,7 +66,7 @@ def test_abort_ends_it_fences_its_producer_and_lets_readers_go_on(
     with left_open(address, name, topic) as transactions:
         produce(address, topic, values("after"))
         refused = millstream.refused("txn", "abort", name, code=2)
-        assert "What it wrote is lost, among the last 3 records of" in refused
+        assert "Its records, among the last 3 records of" in refused
         assert "--yes" in refused
         assert millstream.ok("txn", "abort", name, "--yes") == f"aborted the transaction of {name}\n"
         seen = millstream.ok("consume", topic, "-o", ":end", "-X", "isolation.level=read_committed")
@@ -87,13 +87,13 @@ def test_abort_is_told_what_to_end(millstream: CommandLine, address: str, name: 
     topic = create_topic(address, name)
     assert "give a transactional id" in millstream.refused("txn", "abort", code=2)
     assert "give a transactional id" in millstream.refused("txn", "abort", name, "--topic", topic, code=2)
-    assert "named by all of" in millstream.refused("txn", "abort", "--topic", topic, code=2)
+    assert "needs all of" in millstream.refused("txn", "abort", "--topic", topic, code=2)
     place = ("--topic", topic, "--partition", "0", "--start-offset")
     assert "those open: none" in millstream.refused("txn", "abort", *place, "7", code=2)
     with left_open(address, name, topic):
         assert "those open: 0" in millstream.refused("txn", "abort", *place, "7", code=2)
         refused = millstream.refused("txn", "abort", *place, "0", "--yes", code=2)
-        assert f"does not hang: it is that of '{name}'; `millstream txn abort {name}` ends it" in refused
+        assert f"does not hang: it belongs to '{name}'; `millstream txn abort {name}` ends it" in refused
 
 
 def set_verification(address: str, value: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.views.views import Changes, View, ViewStore, open_store
+from millstream.views.opening import open_store
+from millstream.views.views import Changes, View, ViewStore
 from tests.support.command import CommandLine
 from tests.support.waiting import wait_for
 

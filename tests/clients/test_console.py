@@ -15,7 +15,7 @@ from millstream.client.librdkafka.admin import Admin
 from millstream.client.librdkafka.produce import send_one
 from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
-from millstream.console.observing.asking import Asker
+from millstream.console.observing.request_pool import RequestPool
 from millstream.console.observing.sampler import Sampler
 from millstream.console.run import Console
 from millstream.console.screens import SCREENS
@@ -78,7 +78,7 @@ def test_a_topic_deleted_during_a_look_is_not_a_broker_that_is_away(admin: Admin
         return list(there)
 
     async def main() -> None:
-        sampler = Sampler(Asker(admin.connection))
+        sampler = Sampler(RequestPool(admin.connection))
         assert name not in await sampler._asked(look)
         await sampler.stop()
 

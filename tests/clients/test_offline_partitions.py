@@ -104,9 +104,9 @@ def test_a_lost_partition_is_offline_until_the_loss_is_accepted(data: Path) -> N
 
     shell = CommandLine("127.0.0.1:1")
     assert "nothing is missing of t-1" in shell.refused("log", "accept-loss", str(data), "t-1")
-    assert "is no partition" in shell.refused("log", "accept-loss", str(data), "t")
+    assert "is not a partition" in shell.refused("log", "accept-loss", str(data), "t")
     assert not (data / "accepted-losses").exists()
-    assert "the next start goes on" in shell.ok("log", "accept-loss", str(data), "t-0")
+    assert "the next start continues" in shell.ok("log", "accept-loss", str(data), "t-0")
     with ServeProcess(data) as broker:
         assert produce(broker.address, 0, 1) == [0]
         shown = CommandLine(broker.address).ok("topic", "describe", "t", "--output", "json")

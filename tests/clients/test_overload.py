@@ -232,7 +232,7 @@ def test_a_producer_is_held_while_its_group_is_behind(
         assert send(broker.address, name, 3000, **settings) == []
         assert broker.resident_kb() - before < 16_000
         assert LIMIT < consumer.longest <= LIMIT + 100  # one request of the producer's more
-        # Whoever is held is let go once there is room for one request, and the next one fills it.
+        # A held request is released once there is room for one, and the next request fills it again.
         assert broker.metric("millstream_overload_held_requests_total", name) > 5
         assert broker.metric("millstream_overload_held_seconds_total", name) > consumer.made_wait > 0
         consumer.catch_up(3100)

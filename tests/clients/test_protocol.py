@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millstream import Broker
-from millstream.broker.dispatch import HANDLERS
+from millstream.broker.api.handlers import HANDLERS
 from millstream.records.build import read_batches
 from millstream.wire.api_keys import PRIVATE
 from tests.support.wire_client import (

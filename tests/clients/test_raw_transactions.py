@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as Theirs
 from millstream.client.connect import Connection
 from millstream.client.protocol.cluster import Cluster, Committed
 from millstream.client.protocol.sender import Sender
-from millstream.client.protocol.transaction_requests import Member, Producer, TransactionCoordinator
+from millstream.client.protocol.transaction_requests import CommittingMember, Producer, TransactionCoordinator
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ProducerFenced, RequestFailed
 from millstream.records.columns.arrow import Encoder
@@ -114,7 +114,7 @@ def test_a_groups_offsets_are_committed_with_it_or_not_at_all(
     assert coordinator.fetch_offsets(name, [place]) == {place: Committed(7, -1, "batch 3")}
 
     producer = coordinator.init(name, TIMEOUT, expected=producer, version=protocol)
-    coordinator.commit_offsets(producer, name, {place: Committed(9, metadata="batch 4")}, Member())
+    coordinator.commit_offsets(producer, name, {place: Committed(9, metadata="batch 4")}, CommittingMember())
     assert coordinator.fetch_offsets(name, require_stable=False)[place].offset == 7
     coordinator.end(producer, commit=False)
     assert coordinator.fetch_offsets(name) == {place: Committed(7, -1, "batch 3")}

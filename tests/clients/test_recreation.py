@@ -1,5 +1,5 @@
 """Readers that stay attached while their topic is deleted and created again under the same name: what they
-get afterwards is the new topic, from its start, whoever's client it is and whichever broker."""
+get afterwards is the new topic, from its start, with every client and on every broker."""
 
 from __future__ import annotations
 

@@ -360,7 +360,7 @@ def test_status_says_who_leads_and_how_far_the_copy_is(pair: Pair) -> None:
     wait_for(lambda: not status(standby)["standby"]["connected"], what="the standby notices")
     done = CommandLine(standby.address).run("standby", "status")
     assert done.returncode == 1
-    assert b"last heard of" in done.stdout
+    assert b"last heard from" in done.stdout
 
 
 def test_status_and_promotion_name_the_same_records_and_no_others_are_lost(pair: Pair) -> None:

@@ -27,7 +27,7 @@ from tests.conformance.suite import (
     run_quietly,
 )
 
-_SERVICE = '''"""Stands in for the module that starts brokers: here one runs already."""
+_SERVICE = '''"""Replaces the module that starts brokers: here one is already running."""
 
 
 class ExternalService:

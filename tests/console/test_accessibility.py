@@ -14,8 +14,9 @@ from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
-from millstream.console.settings import Settings
-from millstream.views.views import Changes, View, open_store
+from millstream.console.settings import ConsoleSettings
+from millstream.views.opening import open_store
+from millstream.views.views import Changes, View
 from tests.console.conftest import write
 from tests.support.browser import DESKTOP, PHONE, barriers, window
 
@@ -65,7 +66,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
             admin.create_topic("payments", partitions=2)
             write(broker.address, "payments", 40)
             admin.commit("billing", {TopicPartition("payments", 0): 3})
-        with Console(Settings(Connection.of(broker.address), views=(str(views),))) as started:
+        with Console(ConsoleSettings(Connection.of(broker.address), views=(str(views),))) as started:
             yield started
 
 

@@ -20,8 +20,9 @@ from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.console.run import Console
-from millstream.console.settings import Settings
-from millstream.views.views import Changes, View, open_store
+from millstream.console.settings import ConsoleSettings
+from millstream.views.opening import open_store
+from millstream.views.views import Changes, View
 from tests.console.conftest import write
 from tests.support.apache_kafka import free_port
 from tests.support.waiting import wait_for
@@ -43,7 +44,7 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         store.prepare(view)
         store.apply("q", 0, [Changes(view, [("a", 1), ("b", 2)], [False, False])])
         store.close()
-        with Console(Settings(Connection.of(broker.address), views=(str(views),))) as started:
+        with Console(ConsoleSettings(Connection.of(broker.address), views=(str(views),))) as started:
             yield started
 
 
@@ -78,7 +79,7 @@ def test_answers_are_as_documented(changing: Console, mode: GenerationMode) -> N
 
         try:
             as_documented()
-        except (Exception, FailureGroup) as error:  # long, and of it only the end may be shown
+        except (Exception, FailureGroup) as error:  # long, and perhaps only its end is shown
             causes = error.exceptions if isinstance(error, FailureGroup) else [error]
             said = "; ".join(" ".join(f"{type(cause).__name__}: {cause}".split())[:200] for cause in causes)
             raise AssertionError(f"{mode.value} {operation.label}: {said}") from error
@@ -182,7 +183,7 @@ def test_it_answers_only_to_its_own_names(console: Console) -> None:
 
 
 def test_names_that_were_allowed_are_its_own(broker: Broker) -> None:
-    allowed = Settings(Connection.of(broker.address), hosts=("ops.example.com",))
+    allowed = ConsoleSettings(Connection.of(broker.address), hosts=("ops.example.com",))
     with Console(allowed) as console:
         assert (
             httpx.get(f"{console.url}/static/icon.svg", headers={"Host": "ops.example.com"}).status_code

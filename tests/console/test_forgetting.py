@@ -17,7 +17,7 @@ from millstream.client.librdkafka.produce import Sender
 from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
-from millstream.console.settings import Settings
+from millstream.console.settings import ConsoleSettings
 from millstream.jobs.report import TOPIC, QueryStatus
 from tests.console.test_job_topic import told
 from tests.support.browser import keep, window
@@ -59,7 +59,7 @@ def test_a_job_that_was_killed_is_forgotten_and_says_what_is_lost(
 ) -> None:
     with window(browser) as page:
         page.goto(console.url)
-        page.get_by_role("link", name=f"{KILLED} is not heard from").click()
+        page.get_by_role("link", name=f"{KILLED} has stopped reporting").click()
         page.get_by_role("link", name="forget it").click()
         page.get_by_text("What it told last").wait_for()
         page.get_by_text("Started again, it goes on where it was").wait_for()
@@ -87,7 +87,7 @@ def test_the_ledger_of_a_job_is_not_moved_or_deleted_under_it(
         httpx.delete(f"{api}/offsets", params={"topic": "payments"}),
     ):
         assert refused.status_code == 409
-        assert f"pipeline {RUNS} runs" in refused.json()["detail"]
+        assert f"pipeline {RUNS} is running" in refused.json()["detail"]
     with window(browser) as page:
         page.goto(f"{console.url}/groups/{RUNS}")
         page.get_by_text(f"It has none, and needs none: pipeline {RUNS}").wait_for()
@@ -108,7 +108,7 @@ def test_programs_forget_too_and_what_runs_is_refused(console: Console, broker: 
     assert refused.status_code == 409
     assert "Stop it first" in refused.json()["detail"]
     assert httpx.post(f"{console.url}/pipelines/{RUNS}/forget").status_code == 409
-    with Console(Settings(Connection.of(broker.address), read_only=True)) as locked:
+    with Console(ConsoleSettings(Connection.of(broker.address), read_only=True)) as locked:
         assert httpx.delete(f"{locked.url}/api/pipelines/{OVER}").status_code == 403
     assert httpx.get(f"{api}/{OVER}").status_code == 200, "nothing has happened to it"
     lost = httpx.delete(f"{api}/{OVER}")

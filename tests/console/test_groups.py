@@ -17,7 +17,7 @@ from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
-from millstream.console.settings import Settings
+from millstream.console.settings import ConsoleSettings
 from tests.console.conftest import write
 from tests.support.browser import PHONE, keep, window
 from tests.support.waiting import wait_for
@@ -184,7 +184,7 @@ def test_a_reset_is_previewed_refused_while_there_are_members_and_then_done(
         page.locator("select[name=to]").select_option("shift")
         page.locator("input[name=value][type=text]").fill("lots")
         page.get_by_role("button", name="Preview").click()
-        page.get_by_text("'lots' is no number of records").wait_for()
+        page.get_by_text("'lots' is not a number of records").wait_for()
         page.locator("input[name=value][type=text]").fill("25")
         page.locator("input[name=partitions][type=text]").fill("0")
         page.get_by_role("button", name="Preview").click()
@@ -221,7 +221,7 @@ def test_deleting_says_what_is_lost(browser: Browser, broker: Broker, console: C
 def test_a_read_only_console_shows_what_would_be_done_and_does_not(
     browser: Browser, broker: Broker, admin: Admin
 ) -> None:
-    settings = Settings(Connection.of(broker.address), read_only=True)
+    settings = ConsoleSettings(Connection.of(broker.address), read_only=True)
     with Console(settings) as console, window(browser) as page:
         page.goto(f"{console.url}/groups/service-01/reset?to=end")
         page.get_by_text("This console is read-only").wait_for()
@@ -265,7 +265,7 @@ def test_programs_move_and_delete_groups(console: Console, admin: Admin) -> None
     for body, said in (
         ({"to": "time", "value": "yesterday"}, "is not a time"),
         ({"to": "offset", "value": "-1"}, "is not an offset"),
-        ({"to": "start", "partitions": "4-2"}, "is no run of partitions"),
+        ({"to": "start", "partitions": "4-2"}, "is not a range of partitions"),
         ({"to": "sideways"}, "to"),
     ):
         answer = httpx.post(f"{url}/reset", json=body)

@@ -1,4 +1,4 @@
-"""Following what jobs tell, on a real broker: late comers, rubbish, deletions, a topic that is made anew."""
+"""Following the reports of jobs, on a real broker: late readers, rubbish, deletions, recreated topics."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ from millstream import Broker, Processor, Topology
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.console.run import Console
-from millstream.pipeline.run.job import Job, Settings
-from millstream.pipeline.run.status_writer import StatusWriter
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.reporting.status_writer import StatusWriter
+from millstream.pipeline.run.settings import JobSettings
 from tests.support.browser import PHONE, keep, window
 from tests.support.waiting import wait_for
 
@@ -115,7 +116,7 @@ def test_a_job_from_its_first_batch_to_its_failure(
         with Admin(connection) as admin:
             admin.create_topic("orders", partitions=2)
         with StatusWriter(connection) as status:
-            job = Job(shop(), Settings(connection, str(tmp_path / "checkpoint"), status=status))
+            job = Job(shop(), JobSettings(connection, str(tmp_path / "checkpoint"), status=status))
             job.prepare()
             page.get_by_role("link", name="shop").wait_for()  # by itself, and before Spark has done anything
             try:

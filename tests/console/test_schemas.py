@@ -20,7 +20,7 @@ from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.console.run import Console
-from millstream.console.settings import Settings
+from millstream.console.settings import ConsoleSettings
 from tests.support.apache_kafka import free_port
 from tests.support.browser import keep, window
 from tests.support.command import CommandLine
@@ -95,7 +95,7 @@ def write_records(address: str, url: str, directory: Any) -> None:
 
 @pytest.fixture(scope="module")
 def console(broker: Broker, registry: str) -> Iterator[Console]:
-    with Console(Settings(Connection.of(broker.address), registry=registry)) as started:
+    with Console(ConsoleSettings(Connection.of(broker.address), registry=registry)) as started:
         yield started
 
 
@@ -146,7 +146,7 @@ def test_a_schema_that_nobody_knows_is_said_and_the_bytes_are_shown(
 def test_a_registry_that_is_away_is_said_and_the_bytes_are_shown(browser: Browser, broker: Broker) -> None:
     away = f"http://127.0.0.1:{free_port()}"
     with (
-        Console(Settings(Connection.of(broker.address), registry=away)) as console,
+        Console(ConsoleSettings(Connection.of(broker.address), registry=away)) as console,
         window(browser) as page,
     ):
         page.goto(f"{console.url}/topics/payments")

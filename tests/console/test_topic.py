@@ -16,7 +16,7 @@ from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
-from millstream.console.settings import Settings
+from millstream.console.settings import ConsoleSettings
 from tests.console.conftest import traffic
 from tests.support.browser import PHONE, keep, window
 
@@ -125,7 +125,7 @@ def test_filters_and_places_are_in_the_address(browser: Browser, broker: Broker,
         page.get_by_label("Key contains").fill("c3")
         page.get_by_role("button", name="Show").click()
         page.wait_for_url("**where=*")
-        assert "value=" not in page.url, "what is empty does not stand in the address"
+        assert "value=" not in page.url, "empty fields are not in the address"
         page.get_by_text("looked at 600 records").wait_for()
         shown = rows(page)
         assert shown
@@ -331,7 +331,7 @@ def test_a_topic_is_created_grows_is_cut_and_deleted(
 
 def test_read_only_shows_everything_and_changes_nothing(browser: Browser, broker: Broker) -> None:
     with (
-        Console(Settings(Connection.of(broker.address), read_only=True)) as console,
+        Console(ConsoleSettings(Connection.of(broker.address), read_only=True)) as console,
         window(browser) as page,
     ):
         page.goto(f"{console.url}/topics/mixed/produce")

@@ -15,8 +15,9 @@ import pytest
 from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.console.run import Console
-from millstream.console.settings import Settings
-from millstream.views.views import Changes, View, ViewStore, open_store
+from millstream.console.settings import ConsoleSettings
+from millstream.views.opening import open_store
+from millstream.views.views import Changes, View, ViewStore
 from tests.support.browser import PHONE, keep, window
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewStore]:
 
 @pytest.fixture(scope="module")
 def console(broker: Broker, store: ViewStore) -> Iterator[Console]:
-    with Console(Settings(Connection.of(broker.address), views=(store.where,), read_only=True)) as started:
+    with Console(
+        ConsoleSettings(Connection.of(broker.address), views=(store.where,), read_only=True)
+    ) as started:
         yield started
 
 
@@ -207,7 +210,7 @@ def test_sql_is_answered_and_mistakes_are_pointed_at(browser: Browser, console: 
         keep(page, "sql-mistake-night")
         box.fill("DELETE FROM blocked_cards")
         page.get_by_role("button", name="Run").click()
-        page.get_by_text("only what reads is done here").wait_for()
+        page.get_by_text("only one statement that reads is allowed").wait_for()
         long = "SELECT " + ", ".join(f"{n} AS column_number_{n}" for n in range(100))
         box.fill(long)
         page.get_by_role("button", name="Run").click()
@@ -251,7 +254,7 @@ def test_postgresql_beside_a_file(broker: Broker, store: ViewStore, database: st
         "postgresql://nobody@127.0.0.1:1/x",
     )
     with (
-        Console(Settings(Connection.of(broker.address), views=views)) as console,
+        Console(ConsoleSettings(Connection.of(broker.address), views=views)) as console,
         httpx.Client(base_url=console.url) as http,
     ):
         listed = http.get("/api/views").json()
@@ -287,7 +290,7 @@ def test_what_is_wrong_is_said(console: Console) -> None:
         ("/api/views/blocked_cards?where=x+%3D+1", 400, "line 1, column 1: no such column: x"),
         ("/api/views/blocked_cards/row?key=nobody", 404, "there is no row nobody"),
         ("/api/views/blocked_cards/row?key=a&key=b", 400, "has the key card"),
-        ("/api/sql?sql=DELETE+FROM+blocked_cards", 400, "only what reads"),
+        ("/api/sql?sql=DELETE+FROM+blocked_cards", 400, "only one statement that reads"),
         ("/api/sql?sql=SELECT+1&database=other.db", 404, "there is no database 'other.db'"),
     ):
         answer = httpx.get(console.url + path)

@@ -56,7 +56,7 @@ def test_a_flipped_bit_anywhere_in_a_batch_costs_that_batch_and_no_other(clean: 
             with pytest.raises(LogError, match=f"{FIRST} at byte {at} ") as raised:
                 log.read(offset, 1000)
             assert raised.value.code == 2
-            assert f"go on from offset {base + 2}" in str(raised.value)
+            assert f"continue at offset {base + 2}" in str(raised.value)
         assert bytes(disk.files[FIRST].data) == before, "nothing is deleted"
         assert append(log, b"after") == 40
         assert contents(log) == [*good, (40, b"after")]

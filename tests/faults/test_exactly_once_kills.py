@@ -27,7 +27,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Theirs
 
-from millstream.views.views import open_reader
+from millstream.views.opening import open_reader
 from tests.support.serve import MILLSTREAM, ServeProcess
 from tests.support.sessions import signal_session
 from tests.support.topics import create_topic

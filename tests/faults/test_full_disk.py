@@ -156,7 +156,7 @@ def test_a_disk_full_to_the_last_byte_is_said_when_the_broker_starts(disk: Path)
 
 
 def that_it_stopped_is_told(address: str, http: str) -> None:
-    """To whoever watches the broker, and to whoever looks at the topic."""
+    """The broker's monitoring says so, and so does the description of the topic."""
 
     def get(url: str) -> tuple[int, str]:
         try:
@@ -175,7 +175,7 @@ def that_it_stopped_is_told(address: str, http: str) -> None:
     assert 'millstream_partition_failed{partition="0",topic="t"} 1.0' in metrics
     assert "t-0: the disk failed to sync" in CommandLine(address).json("topic", "describe", "t")[0]["stopped"]
     with Console(address) as console:
-        wait_for(lambda: "takes no writes in partition 0" in get(console.url)[1], timeout=30)
+        wait_for(lambda: "accepts no writes in partition 0" in get(console.url)[1], timeout=30)
         assert "1 partition stopped, no writes are taken" in get(f"{console.url}/topics/t")[1]
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from millstream.broker.dispatch import HANDLERS
-from millstream.wire.codec.answers import request_writer
+from millstream.broker.api.handlers import HANDLERS
+from millstream.wire.codec.schema_codec import request_writer
 from tests.support.serve import ServeProcess
 from tests.support.wire_client import METADATA, PRODUCE, WireClient, answer, fetch, produce, request
 

@@ -42,15 +42,15 @@ def test_retention_and_compaction_at_full_speed_stop_no_log(tmp_path: Path) -> N
 
     async def retain(server: Server) -> None:
         while True:
-            await server.node.apply_retention()
+            await server.node.maintenance.apply_retention()
             await asyncio.sleep(0)
 
     async def steps(server: Server, connect: object) -> None:
         topics = {"deleted": SETTINGS, "compacted": COMPACTED, "ring": RING}
         partitions = []
         for name, settings in topics.items():
-            await server.node.create_topic(name, 1, settings)
-            partition = server.node.partition(name, 0)
+            await server.node.topic_admin.create(name, 1, settings)
+            partition = server.node.topics.partition(name, 0)
             assert partition is not None
             partitions.append(partition)
         server.cleaner.start()
@@ -66,8 +66,8 @@ def test_retention_and_compaction_at_full_speed_stop_no_log(tmp_path: Path) -> N
                 await retention
             await server.cleaner.stop()
         for name, partition in zip(topics, partitions, strict=True):
-            assert stopped_state(server.node, name) == ""
-            assert uncompacted_state(server.node, name) == ""
+            assert stopped_state(server.node.hosted[name]) == ""
+            assert uncompacted_state(server.node.hosted[name]) == ""
             assert partition.log.log_start_offset > 0 or name == "compacted"
         assert server.cleaner.passes > 0
 

@@ -30,7 +30,7 @@ ORDERS = TopicPartition("orders", 0)
 
 @dataclass
 class Site:
-    """A broker, a PostgreSQL and a coordinator's log, all of which outlive whoever uses them."""
+    """A broker, a PostgreSQL and a coordinator's log, all of which outlive their users."""
 
     broker: ServeProcess
     server: Postgres
@@ -155,24 +155,24 @@ def test_the_example_runs_as_a_program(site: Site) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("recovered: orders-1:")
-    assert lines[1:] == [*(f"  {step}" for step in STEPS), "order example is in both"]
+    assert lines[1:] == [*(f"  {step}" for step in STEPS), "order example is in PostgreSQL and in the log"]
     settled(site, "left", expected=True)
     settled(site, "example", expected=True)
 
 
 def test_a_recovery_that_dies_too_is_gone_on_with(site: Site) -> None:
-    """The one that decides has taken the id over, and died before it ended the transaction."""
+    """The deciding process took the id over, and died before it ended the transaction."""
     number = "recovery"
     die_after(site, number, "decided")
     with site.worker() as worker:
         (token,) = worker._decisions.undone()
     again = (
         "import os, signal, sys\n"
-        "from millstream.client import prepared\n"
+        "from millstream.client import two_phase\n"
         "from millstream.client.protocol import transaction_requests\n"
         "def die(*arguments, **options): os.kill(os.getpid(), signal.SIGKILL)\n"
         "transaction_requests.TransactionCoordinator.end = die\n"
-        "prepared.commit_prepared(sys.argv[1], sys.argv[2])"
+        "two_phase.commit_prepared(sys.argv[1], sys.argv[2])"
     )
     for _ in range(2):
         command = [sys.executable, "-c", again, site.broker.address, str(token)]

@@ -11,7 +11,8 @@ import pytest
 from millstream import Broker, Topology
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
 from tests.support.apache_kafka import apache_kafka
 from tests.support.jobs import run_once
 from tests.support.maven import JarsUnavailable
@@ -54,7 +55,7 @@ def run(
         flow: Topology, checkpoint: str = "checkpoint", views: Path | None = None
     ) -> tuple[Job, list[Any]]:
         seen: list[Any] = []
-        settings = Settings(
+        settings = JobSettings(
             Connection(millstream_broker.address),
             checkpoint if "://" in checkpoint else str(tmp_path / checkpoint),
             views=views,

@@ -12,11 +12,11 @@ from pyspark.sql.types import DataType
 
 from millstream import Topology
 from millstream.core.errors import TopologyError
-from millstream.pipeline.connector.source import COLUMNS
+from millstream.pipeline.connector.columns import COLUMNS
 from millstream.pipeline.dsl.streams import Stream
-from millstream.pipeline.planning.analysis import analyse
 from millstream.pipeline.planning.plan import plan
-from millstream.pipeline.spark.frames import Frames
+from millstream.pipeline.run.analysis import analyse
+from millstream.pipeline.spark.lowering.frames import Frames
 from millstream.sqltypes.before_spark import data_type
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -71,5 +71,5 @@ def test_the_arrow_and_pandas_udfs_of_the_page_run_on_spark(spark: SparkSession)
     columns = {"value": b'{"card": "4111222233334444", "eur": 10}', "partition": 0, "offset": 0}
     kinds = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name in columns)
     raw = spark.createDataFrame([tuple(columns[name] for name in COLUMNS if name in columns)], kinds)
-    (row,) = Frames(lambda source: raw).of(names["safe"]).collect()
+    (row,) = Frames(lambda source: raw).of(names["safe"].node).collect()
     assert row.asDict() == {"card": "****4444", "eur": 11.9}

@@ -14,7 +14,8 @@ import pytest
 from millstream import Broker, Topology
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
 from tests.support.jobs import produce, records, run_to_the_end
 from tests.support.waiting import wait_for
 
@@ -39,7 +40,7 @@ def bounded(spark: SparkSession, tmp_path: Path, millstream_broker: Broker) -> B
 
     def run(flow: Topology, **how: Any) -> list[Any]:
         seen: list[Any] = []
-        settings = Settings(
+        settings = JobSettings(
             Connection(millstream_broker.address),
             str(tmp_path / flow.name),
             available_now=True,
@@ -131,7 +132,7 @@ def test_a_query_that_finds_nothing_to_read_is_not_waited_for(
     for batches in (1, 0):
         job = Job(
             flow,
-            Settings(Connection(millstream_broker.address), str(tmp_path / "copies"), available_now=True),
+            JobSettings(Connection(millstream_broker.address), str(tmp_path / "copies"), available_now=True),
         )
         job.prepare()
         job.start(spark)

@@ -17,7 +17,8 @@ from bench.nexmark import feed, generator
 from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.pipeline.dsl.load import load_topology
-from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
 from tests.support.apache_kafka import apache_kafka
 from tests.support.jobs import run_to_the_end
 from tests.support.maven import JarsUnavailable
@@ -71,7 +72,7 @@ raises.to_topic("raises", key="auction")
 
 
 def run_here(pipeline: Path, address: str, spark: SparkSession, checkpoint: Path) -> None:
-    settings = Settings(Connection(address), str(checkpoint), available_now=True)
+    settings = JobSettings(Connection(address), str(checkpoint), available_now=True)
     run_to_the_end(Job(load_topology(pipeline), settings), spark, timeout=400)
 
 

@@ -17,9 +17,10 @@ from millstream.client.protocol.cluster import Cluster
 from millstream.client.protocol.transaction_requests import TransactionCoordinator
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import TopologyError
-from millstream.pipeline.run import deliver
-from millstream.pipeline.run.ledger import LedgerProblem
-from millstream.pipeline.run.transact import TakenOver, Transactions
+from millstream.pipeline.run.delivery import batch_tasks
+from millstream.pipeline.run.delivery.delivery import Delivery
+from millstream.pipeline.run.delivery.ledger import LedgerProblem
+from millstream.pipeline.run.delivery.transactions import QueryTransactions, TakenOver
 from tests.pipeline.test_job import payment
 from tests.support.counting_job import Scene
 from tests.support.waiting import wait_for
@@ -92,16 +93,16 @@ class Killed(Exception):
 def test_a_driver_that_ends_after_any_step_is_continued_by_the_next(
     scene: Scene, where: str, sender: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "is_one_machine", lambda context: sender == "driver")
+    monkeypatch.setattr(batch_tasks, "is_one_machine", lambda context: sender == "driver")
     scene.produce(payment("a", 5, 1), payment("b", 7, 2))
     scene.run()
     scene.produce(payment("a", 1, 3), payment("b", 1, 3), partition=1)
     with monkeypatch.context() as patched:
         places = {
-            "begin": (Transactions, "begin"),
-            "send": (deliver.Delivery, "_sent_in_transaction"),
-            "offsets": (Transactions, "commit_offsets"),
-            "commit": (Transactions, "commit"),
+            "begin": (QueryTransactions, "begin"),
+            "send": (batch_tasks.BatchTasks, "send_in_transaction"),
+            "offsets": (QueryTransactions, "commit_offsets"),
+            "commit": (QueryTransactions, "commit"),
         }
         owner, name = places[where]
         step = getattr(owner, name)
@@ -111,7 +112,7 @@ def test_a_driver_that_ends_after_any_step_is_continued_by_the_next(
             raise Killed
 
         patched.setattr(owner, name, last_act)
-        patched.setattr(Transactions, "abort", lambda self: None)
+        patched.setattr(QueryTransactions, "abort", lambda self: None)
         with pytest.raises(TopologyError, match="Killed"):
             scene.run()
     seen = scene.run()
@@ -132,9 +133,11 @@ def test_a_task_that_fails_after_having_sent_fails_the_transaction_and_not_the_j
     from tests.support import failing_tasks
 
     cloudpickle.register_pickle_by_value(failing_tasks)
-    monkeypatch.setattr(deliver, "is_one_machine", lambda context: False)
+    monkeypatch.setattr(batch_tasks, "is_one_machine", lambda context: False)
     monkeypatch.setattr(
-        deliver, "SendInTransaction", failing_tasks.once(scene.home / "failed", failing_tasks.after_sending)
+        batch_tasks,
+        "SendInTransaction",
+        failing_tasks.once(scene.home / "failed", failing_tasks.after_sending),
     )
     said: list[str] = []
     scene.produce(payment("a", 5, 1), payment("a", 7, 2))
@@ -211,7 +214,7 @@ def test_another_checkpoint_of_the_same_job_is_refused_before_it_does_harm(scene
     scene.run()
     refused = scene.job(checkpoint=str(scene.home / "second"))
     refused.prepare()
-    with pytest.raises(LedgerProblem, match="belongs to another checkpoint, which got to batch"):
+    with pytest.raises(LedgerProblem, match="belongs to another checkpoint, at batch"):
         refused.start(scene.spark)
     refused.close()  # without an error of its own, which would be said in place of the refusal
     scene.produce(payment("a", 7, 2))
@@ -223,7 +226,7 @@ def test_a_checkpoint_of_another_job_is_refused(scene: Scene) -> None:
     scene.produce(payment("a", 5, 1))
     scene.run()
     scene.name, name = "another", scene.name
-    with pytest.raises(TopologyError, match=f"belongs to the job {name!r}, and this is 'another'"):
+    with pytest.raises(TopologyError, match=f"belongs to the job {name!r}, and this job is 'another'"):
         scene.job().prepare()
 
 
@@ -237,7 +240,7 @@ def test_the_other_guarantees_are_the_same_with_the_ledger_after_or_before(
         def killed(*_: Any) -> None:
             raise Killed
 
-        patched.setattr(deliver.Delivery, "_count", killed)  # after the sending
+        patched.setattr(Delivery, "_count", killed)  # after the sending
         with pytest.raises(TopologyError, match="Killed"):
             scene.run(scene.flow(guarantee))
     scene.run(scene.flow(guarantee))
@@ -252,7 +255,9 @@ def test_what_can_not_be_promised_is_refused_before_anything_starts(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TransactionCoordinator, "version", lambda self: 0)
-    with pytest.raises(TopologyError, match=r"needs transactions, and the cluster at .* has none"):
+    with pytest.raises(
+        TopologyError, match=r"needs transactions, and the cluster at .* does not support them"
+    ):
         scene.job().prepare()
     monkeypatch.undo()
     for settings, says in (

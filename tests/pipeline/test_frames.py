@@ -18,12 +18,13 @@ from millstream import Topology
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import TopologyError
 from millstream.pipeline.connector.source import plain_reader, with_all
-from millstream.pipeline.dsl.sinks import TopicSink
+from millstream.pipeline.dsl.graph import TopicSink
+from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.dsl.streams import Source
 from millstream.pipeline.formats.decode import plain_columns
 from millstream.pipeline.planning.plan import plan
-from millstream.pipeline.run.outgoing import output
-from millstream.pipeline.spark.frames import Frames
+from millstream.pipeline.spark.lowering.frames import Frames
+from millstream.pipeline.spark.lowering.sinks import sink_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +44,7 @@ def frames(spark: SparkSession, values: Sequence[bytes | None], *, plain: bool =
         for offset, value in enumerate(values)
     ]
 
-    def read(source: Source) -> DataFrame:
+    def read(source: SourceNode) -> DataFrame:
         if not plain:
             return spark.createDataFrame(rows, RAW)
         schema = StructType.fromDDL(f"{RAW}, {plain_columns(source)}")
@@ -100,12 +101,12 @@ def test_what_does_not_parse_is_rejected_with_the_reason_and_its_place(
         [good, *cases, good + b"\n", good.replace(b"1.5", b"null"), good.replace(b"DE", b"} {")],
         plain=plain,
     )
-    rejected = made.of(payments.rejected).orderBy("offset").collect()
+    rejected = made.of(payments.rejected.node).orderBy("offset").collect()
     assert [row.reason for row in rejected] == list(cases.values())
     assert [row.offset for row in rejected] == list(range(1, len(cases) + 1))
     assert [None if row.value is None else bytes(row.value) for row in rejected] == list(cases)
     assert {(row.topic, row.partition, bytes(row.key)) for row in rejected} == {("payments", 0, b"key")}
-    assert [row.amount for row in made.of(payments).collect()] == [1.5, 1.5, None, 1.5]
+    assert [row.amount for row in made.of(payments.node).collect()] == [1.5, 1.5, None, 1.5]
 
 
 ODD = [
@@ -136,8 +137,8 @@ def test_what_the_source_reads_by_itself_is_what_spark_reads(spark: SparkSession
     read = []
     for plain in (False, True):
         made = frames(spark, values, plain=plain)
-        taken = {row.record_offset: repr(row[:-1]) for row in made.of(payments).collect()}
-        refused = {row.offset: row.reason for row in made.of(payments.rejected).collect()}
+        taken = {row.record_offset: repr(row[:-1]) for row in made.of(payments.node).collect()}
+        refused = {row.offset: row.reason for row in made.of(payments.rejected.node).collect()}
         read.append({ODD[at]: taken.get(at) or refused[at] for at in range(len(ODD))})
     assert read[1] == read[0]
 
@@ -147,9 +148,9 @@ def test_text_binary_and_parts_of_the_record(spark: SparkSession) -> None:
     text = flow.source("lines", format="text", include=["offset"], time="log")
     binary = flow.source("bytes", format="binary")
     made = frames(spark, [b"one", b"\xff", None])
-    assert [(row.value, row.record_offset) for row in made.of(text).collect()] == [("one", 0)]
-    assert [row.reason for row in made.of(text.rejected).collect()] == ["not UTF-8", "no value"]
-    assert [bytes(row.value) for row in made.of(binary).collect()] == [b"one", b"\xff"]
+    assert [(row.value, row.record_offset) for row in made.of(text.node).collect()] == [("one", 0)]
+    assert [row.reason for row in made.of(text.rejected.node).collect()] == ["not UTF-8", "no value"]
+    assert [bytes(row.value) for row in made.of(binary.node).collect()] == [b"one", b"\xff"]
 
 
 def test_operators_steps_and_channels_give_every_row_its_way(spark: SparkSession) -> None:
@@ -173,14 +174,14 @@ def test_operators_steps_and_channels_give_every_row_its_way(spark: SparkSession
     )
 
     def cards(stream: Any) -> list[str]:
-        return sorted(row.card for row in made.of(stream).collect())
+        return sorted(row.card for row in made.of(stream.node).collect())
 
     assert cards(large) == ["a"]
     assert cards(small) == ["b"]
     assert cards(rest) == ["c"]
     assert cards(sorted_out.channel("home")) == ["a", "b"]
     assert cards(sorted_out.channel("abroad")) == ["c"]
-    assert sorted((row.card, row.way, row.country) for row in made.of(both).collect()) == [
+    assert sorted((row.card, row.way, row.country) for row in made.of(both.node).collect()) == [
         ("a", "large", "DE"),
         ("b", "select 1", None),
     ]
@@ -204,7 +205,7 @@ def test_windows_agree_with_plain_python(spark: SparkSession) -> None:
         window = expected[card, at // 60 * 60]
         window[0] += 1
         window[1] += amount
-    found = made.of(tumbling).collect()
+    found = made.of(tumbling.node).collect()
     assert {(r.card, seconds(r.window_start)): [r.n, r.spent] for r in found} == expected
     assert {seconds(r.window_end) - seconds(r.window_start) for r in found} == {60}
     assert {r.time_basis for r in found} == {"event time (paid_at)"}
@@ -213,7 +214,7 @@ def test_windows_agree_with_plain_python(spark: SparkSession) -> None:
     for card, _, at in events:
         for start in range(at // 20 * 20 - 40, at // 20 * 20 + 1, 20):
             hops[card.upper(), start] += 1
-    assert {(r.who, seconds(r.window_start)): r.n for r in made.of(hopping).collect()} == hops
+    assert {(r.who, seconds(r.window_start)): r.n for r in made.of(hopping.node).collect()} == hops
 
     spans: list[tuple[str, int, int, int]] = []
     for card in "abc":
@@ -222,7 +223,7 @@ def test_windows_agree_with_plain_python(spark: SparkSession) -> None:
                 spans[-1] = (card, spans[-1][1], at + 7, spans[-1][3] + 1)
             else:
                 spans.append((card, at, at + 7, 1))
-    result = made.of(sessions).collect()
+    result = made.of(sessions.node).collect()
     assert sorted((r.card, seconds(r.window_start), seconds(r.window_end), r.n) for r in result) == sorted(
         spans
     )
@@ -236,7 +237,7 @@ def test_records_for_topics_carry_key_value_headers_and_time(spark: SparkSession
     payments.to_topic("plain", value="upper(card)")
     payments.rejected.to_topic("bad")
     (query,) = plan(flow).queries
-    given, views = output(query, frames(spark, [payment("a", 1.5, 0.25), b"oops"]))
+    given, views = sink_rows(query, frames(spark, [payment("a", 1.5, 0.25), b"oops"]))
     topics = [sink.topic for sink in query.sinks if isinstance(sink, TopicSink)]
     records = {topics[row.sink]: row for row in given.collect()}
     assert views == {}
@@ -272,10 +273,10 @@ def test_windows_that_share_their_state_give_what_each_alone_would(spark: SparkS
     both.to_view("all_windows", key=["card", "window_start", "window"])
     both.where("n > 4").select("card", "n + 1").to_topic("some", key="card")
     (query,) = plan(flow).queries
-    assert len(query.taps) == 1
+    assert len(query.outputs) == 1
     made = frames(spark, [payment(card, amount, at) for card, amount, at in events])
-    given, views = output(query, made)
-    alone = made.of(both).collect()
+    given, views = sink_rows(query, made)
+    alone = made.of(both.node).collect()
     rows = [row for row in given.collect() if row.sink == 0]
     names = [name for name, _ in views[0].columns]
     together = [tuple(row[f"view_0_{at}"] for at in range(len(names))) for row in rows]
@@ -315,7 +316,7 @@ def test_a_mistake_that_only_spark_can_see_is_reported_at_its_line(spark: SparkS
         (same.where("amount > > 5"), "Syntax error at or near '>'"),
     ):
         with pytest.raises(TopologyError) as caught:
-            made.of(stream)
+            made.of(stream.node)
         assert says in str(caught.value)
         assert "test_frames.py:" in str(caught.value.where)
         assert len(str(caught.value).splitlines()) == 1

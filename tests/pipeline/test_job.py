@@ -15,7 +15,7 @@ from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.core.errors import TopologyError
 from millstream.pipeline.run.job import Job
-from millstream.views.views import open_reader
+from millstream.views.opening import open_reader
 from tests.support.jobs import produce, records
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from millstream.client.librdkafka.admin import Admin
 from millstream.client.librdkafka.produce import Sender
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import TopologyError
-from millstream.pipeline.run.job import Job, Settings
-from millstream.views.views import open_reader
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
+from millstream.views.opening import open_reader
 from tests.pipeline.test_job import records
 from tests.support.jobs import run_once
 
@@ -95,7 +96,7 @@ def test_a_stream_looks_up_a_table_and_tables_are_joined(
         ],
         {"order_id": -1},
     )
-    settings = Settings(Connection(broker.address), str(tmp_path / "checkpoint"), available_now=True)
+    settings = JobSettings(Connection(broker.address), str(tmp_path / "checkpoint"), available_now=True)
     job = Job(shop(), settings)
     job.prepare()
     run_once(job, spark)
@@ -132,7 +133,7 @@ def test_keys_of_types_that_never_meet_are_refused_when_the_job_is_planned(
     left = flow.source("orders", schema="id int, at timestamp", time="at")
     right = flow.source("payments", schema="order_id string, paid_at timestamp", time="paid_at")
     left.join(right, on={"id": "order_id"}, within="1 minute").to_topic("out")
-    settings = Settings(Connection(millstream_broker.address), str(tmp_path / "c"), create_topics=True)
+    settings = JobSettings(Connection(millstream_broker.address), str(tmp_path / "c"), create_topics=True)
     job = Job(flow, settings)
     job.prepare()
     try:

@@ -16,7 +16,8 @@ from bench.nexmark.answers import SQL, Answers
 from bench.nexmark.queries import QUERIES, Events, add
 from millstream import Broker, Topology
 from millstream.client.connect import Connection
-from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
 from millstream.testing import Driver
 from tests.support.jobs import run_once
 
@@ -108,7 +109,7 @@ def answered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
         streams = Events(flow, max_rows=2_000)
         for name in ON_SPARK:
             add(name, streams, f"answers-{name}")
-        job = Job(flow, Settings(Connection(broker.address), str(checkpoint), available_now=True))
+        job = Job(flow, JobSettings(Connection(broker.address), str(checkpoint), available_now=True))
         job.prepare()
         run_once(job, spark)
         yield broker.address

@@ -14,7 +14,8 @@ import pytest
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.core.errors import MillstreamError
-from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
 from tests.pipeline.test_job import payment, produce, records
 from tests.pipeline.test_state import numbered
 from tests.support.jobs import run_once
@@ -49,7 +50,7 @@ def pay(broker: Any, *cards: str) -> None:
 
 def job_of(broker: ServeProcess, checkpoint: Path, **how: Any) -> Job:
     flow = numbered(guarantee="exactly-once")
-    job = Job(flow, Settings(Connection(broker.address), str(checkpoint), **how))
+    job = Job(flow, JobSettings(Connection(broker.address), str(checkpoint), **how))
     job.prepare()
     return job
 

@@ -13,14 +13,15 @@ from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.core.errors import TopologyError
 from millstream.pipeline.dsl.load import load_topology
-from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
 from tests.pipeline.test_job import payment, produce, records
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millstream.pipeline.run.progress import Progress
+    from millstream.pipeline.run.reporting.progress import BatchProgress
 
 PAYMENTS = """\
 from millstream import Processor, Topology, no, step
@@ -80,11 +81,11 @@ def fails_at(text: str) -> str:
 
 
 def run(
-    spark: SparkSession, broker: Broker, directory: Path, text: str, seen: list[Progress] | None = None
+    spark: SparkSession, broker: Broker, directory: Path, text: str, seen: list[BatchProgress] | None = None
 ) -> Job:
     file = directory / "fraud.py"
     file.write_text(text)
-    settings = Settings(Connection(broker.address), str(directory / "checkpoint"), available_now=True)
+    settings = JobSettings(Connection(broker.address), str(directory / "checkpoint"), available_now=True)
     if seen is not None:
         settings.on_progress = seen.append
     job = Job(load_topology(file), settings)
@@ -112,7 +113,7 @@ def test_patterns_and_processors_of_a_file_run_on_spark(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     text = PAYMENTS + PATTERN + PROCESSOR.replace("ON_ERROR", "on_error='channel',")
-    seen: list[Progress] = []
+    seen: list[BatchProgress] = []
     job = run(spark, broker, tmp_path, text + 'quiet.failed.to_topic("failed")\n', seen)
     error = job.failed()
     job.close()

@@ -15,7 +15,8 @@ from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError, DataLoss
 from millstream.pipeline.connector.offsets import from_json
 from millstream.pipeline.connector.options import ReadOptions
-from millstream.pipeline.connector.source import StreamReader, Task
+from millstream.pipeline.connector.source import Task
+from millstream.pipeline.connector.stream_reader import StreamReader
 from tests.support.topics import create_topic, delete_records, delete_topic, produce, values
 
 VALUE = StructType().add("value", BinaryType())
@@ -147,7 +148,7 @@ def test_a_new_partition_keeps_the_start_of_its_first_batch(kafka_address: str) 
 
 def test_a_column_that_is_not_there_is_refused(kafka_address: str) -> None:
     options = ReadOptions.of({"bootstrap": kafka_address, "topic": "t"})
-    with pytest.raises(ConfigError, match="no column 'amount' to read; there are key, value"):
+    with pytest.raises(ConfigError, match="no column 'amount' to read; the columns are key, value"):
         StreamReader(options, StructType().add("amount", StringType()))
     with pytest.raises(ConfigError, match="column 'value' is binary, not string"):
         StreamReader(options, StructType().add("value", StringType()))

@@ -11,7 +11,8 @@ import psycopg
 from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
 from tests.pipeline.test_job import counting, payment, produce
 from tests.support.command import CommandLine
 from tests.support.jobs import run_once
@@ -27,7 +28,7 @@ def test_views_are_kept_in_postgresql_and_asked_there(
         admin.create_topic("payments", partitions=2)
 
     def run() -> None:
-        settings = Settings(
+        settings = JobSettings(
             Connection(millstream_broker.address),
             str(tmp_path / "checkpoint"),
             views=database,

@@ -13,11 +13,13 @@ from millstream import Topology
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.core.errors import MillstreamError
-from millstream.pipeline.run import rebuild
-from millstream.pipeline.run.job import Job, Settings
-from millstream.pipeline.run.rebuild import Rebuild
-from millstream.views.changes import Watcher
-from millstream.views.views import ViewsRebuilt, open_reader
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.rebuild import rebuild
+from millstream.pipeline.run.rebuild.rebuild import Rebuild
+from millstream.pipeline.run.settings import JobSettings
+from millstream.views.opening import open_reader
+from millstream.views.views import ViewsRebuilt
+from millstream.views.watching import Watcher
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
 from tests.support.waiting import wait_for
 
@@ -93,7 +95,7 @@ def test_the_views_are_swapped_under_their_readers_and_the_new_checkpoint_goes_o
     connection = Connection(millstream_broker.address)
     with Admin(connection) as admin:
         admin.create_topic("payments", partitions=2)
-    settings = Settings(connection, str(tmp_path / "checkpoint"))
+    settings = JobSettings(connection, str(tmp_path / "checkpoint"))
     produce(millstream_broker, [payment("a", 5, 1), payment("a", 7, 70), payment("b", 1, 3)])
     old = Job(flow("v1", "1 minute", guarantee), settings)
     assert "spending.changes" in old.prepare()
@@ -113,7 +115,7 @@ def test_the_views_are_swapped_under_their_readers_and_the_new_checkpoint_goes_o
             def die(*_: Any) -> None:
                 raise MillstreamError("killed")
 
-            patched.setattr(rebuild, "_finish", die)
+            patched.setattr(rebuild, "finish", die)
             with pytest.raises(MillstreamError, match="killed"):
                 new.run(spark, views)
         produce(millstream_broker, [payment("b", 2, 4)])
@@ -131,7 +133,7 @@ def test_the_views_are_swapped_under_their_readers_and_the_new_checkpoint_goes_o
     assert changes == [("update", "a", 2), ("update", "b", 1)]
     written = [json.loads(record.value())["code"] for record in records(millstream_broker, "alerts")]
     again = Job(
-        flow("v2", "1 hour", guarantee), Settings(connection, settings.checkpoint, available_now=True)
+        flow("v2", "1 hour", guarantee), JobSettings(connection, settings.checkpoint, available_now=True)
     )
     again.prepare()  # finishes what was cut short
     assert not (tmp_path / "checkpoint" / "rebuild.json").exists()
@@ -143,7 +145,7 @@ def test_the_views_are_swapped_under_their_readers_and_the_new_checkpoint_goes_o
     told = latest(millstream_broker, "spending.changes")
     assert {card: (row["n"], row["code"]) for card, row in told.items()} == {"a": (2, "v2"), "b": (2, "v2")}
     alerts = [json.loads(record.value())["code"] for record in records(millstream_broker, "alerts")]
-    assert written.count("v2") == 0, "what was written to topics is not written anew"
+    assert written.count("v2") == 0, "results in topics are not written again"
     assert alerts.count("v2") == 1
     if guarantee == "exactly-once":
         assert alerts.count("v1") == 3

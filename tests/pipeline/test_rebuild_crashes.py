@@ -1,4 +1,4 @@
-"""A rebuild that was cut short: whoever starts the job next finishes it if it was decided, and only then."""
+"""A rebuild that was interrupted: the next start of the job finishes it if it was decided, and only then."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from millstream.core.errors import ConfigError, MillstreamError
 from millstream.pipeline.connector.offsets import to_json
 from millstream.pipeline.connector.options import WriteOptions
 from millstream.pipeline.planning.plan import plan
-from millstream.pipeline.run.checkpoint import Checkpoint
-from millstream.pipeline.run.deliver import Delivery
-from millstream.pipeline.run.job import Settings
-from millstream.pipeline.run.ledger import Entry, Ledger
-from millstream.pipeline.run.rebuild import Rebuild, settle
-from millstream.views.views import Changes, View, ViewsRebuilt, ViewStore, beside, open_reader, open_store
+from millstream.pipeline.run.checkpoint.checkpoint import Checkpoint
+from millstream.pipeline.run.delivery.delivery import Delivery
+from millstream.pipeline.run.delivery.ledger import Ledger, LedgerEntry
+from millstream.pipeline.run.rebuild.rebuild import Rebuild
+from millstream.pipeline.run.rebuild.settling import settle
+from millstream.pipeline.run.settings import JobSettings
+from millstream.views.naming import beside
+from millstream.views.opening import open_reader, open_store
+from millstream.views.views import Changes, View, ViewsRebuilt, ViewStore
 
 CARDS = View("cards", (("card", "string"), ("n", "bigint")), ("card",))
 PLACE = TopicPartition("payments", 0)
@@ -45,8 +48,8 @@ class Scene:
         for view, query, n in ((CARDS, "old", 1), (replace(CARDS, name=beside("next", "cards")), "new", 2)):
             self.store.prepare(view)
             self.store.apply(query, 3 if query == "old" else 1, [Changes(view, [("a", n)], [False])])
-        self.entry = Entry("new", 1, {PLACE: 5})
-        Ledger(self.cluster, "spending").write(Entry("old", 3, {PLACE: 5}))
+        self.entry = LedgerEntry("new", 1, {PLACE: 5})
+        Ledger(self.cluster, "spending").write(LedgerEntry("old", 3, {PLACE: 5}))
         kept = {"job": "spending", "queries": {}, "groups": {"payments": "spending"}}
         self.write("topology.json", {**kept, "directory": "queries"})
         self.write("queries/payments/metadata", {"id": "old"})
@@ -69,7 +72,7 @@ class Scene:
     def settle(self) -> bool:
         return settle(Checkpoint(str(self.home)), self.views, self.connection)
 
-    def ledger(self) -> Entry | None:
+    def ledger(self) -> LedgerEntry | None:
         return Ledger(self.cluster, "spending").read(["payments"])
 
     def n(self) -> Any:
@@ -81,7 +84,7 @@ class Scene:
 
     def is_new(self) -> bool:
         """Whether everything is the rebuilt job's; if not, everything has to be the old one's."""
-        with_files = Checkpoint(str(self.home)).query_id("payments") == "new"
+        with_files = Checkpoint(str(self.home)).logs.query_id("payments") == "new"
         with_rows, with_ledger = self.n() == 2, self.ledger() == self.entry
         assert with_files == with_rows == with_ledger
         return with_files
@@ -116,7 +119,7 @@ def test_after_the_swap_everything_becomes_the_new_ones(scene: Scene) -> None:
     assert json.loads((scene.home / "topology.json").read_text())["before"] == "queries"
     Checkpoint(str(scene.home)).clean_up()
     assert not (scene.home / "queries").exists()
-    assert Checkpoint(str(scene.home)).query_id("payments") == "new"
+    assert Checkpoint(str(scene.home)).logs.query_id("payments") == "new"
 
 
 def test_the_log_decides_with_exactly_once(tmp_path: Path, millstream_broker: Broker) -> None:
@@ -147,12 +150,12 @@ def test_of_several_ledgers_the_rest_is_written_unless_somebody_went_on(
     scene.write("rebuild.json", noted)
     Ledger(scene.cluster, "spending").write(scene.entry)
     other = Ledger(scene.cluster, "spending.orders")
-    other.write(Entry("old-too", 9, {TopicPartition("orders", 0): 8}))
-    with pytest.raises(MillstreamError, match="the old job has gone on in group"):
+    other.write(LedgerEntry("old-too", 9, {TopicPartition("orders", 0): 8}))
+    with pytest.raises(MillstreamError, match="the old job has continued in group"):
         scene.settle()
-    other.write(Entry("old-too", 8, {TopicPartition("orders", 0): 7}))
+    other.write(LedgerEntry("old-too", 8, {TopicPartition("orders", 0): 7}))
     assert scene.settle()
-    assert other.read(["orders"]) == Entry("new-too", 0, {TopicPartition("orders", 0): 7})
+    assert other.read(["orders"]) == LedgerEntry("new-too", 0, {TopicPartition("orders", 0): 7})
     assert scene.is_new()
     scene.close()
 
@@ -160,7 +163,7 @@ def test_of_several_ledgers_the_rest_is_written_unless_somebody_went_on(
 def test_what_has_no_views_or_never_ran_is_not_rebuilt(tmp_path: Path, millstream_broker: Broker) -> None:
     flow = Topology("plain")
     flow.source("payments", format="text").to_topic("out")
-    settings = Settings(Connection(millstream_broker.address), str(tmp_path))
+    settings = JobSettings(Connection(millstream_broker.address), str(tmp_path))
     with pytest.raises(ConfigError, match="writes no views"):
         Rebuild(flow, settings)
 

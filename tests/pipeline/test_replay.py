@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Topology
-from millstream.cli.run.once import OneJob
-from millstream.cli.run.progress import Totals
-from millstream.cli.terminal.signals import Interrupts
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.core.errors import ConfigError
-from millstream.pipeline.run.job import Job, Settings
-from millstream.pipeline.run.replay import write_elsewhere
-from millstream.views.views import open_reader
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.launch import Engine, Launch
+from millstream.pipeline.run.settings import JobSettings
+from millstream.pipeline.run.shadow_copy import write_elsewhere
+from millstream.views.opening import open_reader
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
 
 if TYPE_CHECKING:
@@ -74,22 +73,10 @@ def test_a_copy_reads_the_past_and_writes_elsewhere(
     produce(millstream_broker, [payment(card, 10, 1) for card in "abc"])
 
     def run(made: Topology, name: str, **more: Any) -> None:
-        settings = Settings(connection, str(tmp_path / name), available_now=True, **more)
+        settings = JobSettings(connection, str(tmp_path / name), available_now=True, **more)
         job = Job(made, settings)
         job.prepare()
-        with Interrupts() as interrupts:
-            one = OneJob(
-                made,
-                settings,
-                "local",
-                {},
-                Totals(),
-                ui=False,
-                rebuild=False,
-                leave_open=False,
-                status=lambda: None,
-            )
-            assert one.go(job, spark, interrupts) == 0
+        assert Launch(made, settings, Engine()).run_prepared(job, spark) == 0
 
     run(flow(), "original")
     assert view(tmp_path / "original" / "views.db", "latest") == {"a": 10, "b": 10, "c": 10}
@@ -110,10 +97,10 @@ def test_a_copy_reads_the_past_and_writes_elsewhere(
         assert sum(admin.committed("replay-spending.payments").values()) == 3
     assert state(millstream_broker, tmp_path / "original") == before
 
-    again = Job(copy, Settings(connection, str(tmp_path / "copy"), start="earliest"))
-    with pytest.raises(ConfigError, match="says where to go on"):
+    again = Job(copy, JobSettings(connection, str(tmp_path / "copy"), start="earliest"))
+    with pytest.raises(ConfigError, match="already says where to continue"):
         again.prepare()
-    with pytest.raises(ConfigError, match="says where to go on"):
-        Job(flow(), Settings(connection, str(tmp_path / "original"), start="earliest")).prepare()
+    with pytest.raises(ConfigError, match="already says where to continue"):
+        Job(flow(), JobSettings(connection, str(tmp_path / "original"), start="earliest")).prepare()
     assert state(millstream_broker, tmp_path / "original") == before
     shutil.rmtree(tmp_path / "copy")

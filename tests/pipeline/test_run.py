@@ -55,7 +55,10 @@ def pipeline(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("many.to_topic", "many.to_tpoic"), "pipeline.py:5: AttributeError: a where has no 'to_tpoic'"),
+        (
+            ("many.to_topic", "many.to_tpoic"),
+            "pipeline.py:5: AttributeError: a stream has no 'to_tpoic'; did you mean 'to_topic'?",
+        ),
         (("n >= 3", "m >= 3"), "pipeline.py:4: the condition 'm >= 3': there is no column 'm'"),
         (('"1 hour")', '"1 hour"'), "pipeline.py:4: "),
         (("flow.source(", "flow.source(5, "), "pipeline.py:3: TypeError"),
@@ -94,7 +97,7 @@ def test_why_spark_did_not_start_is_said_and_not_only_written_down(
     to = ("-b", millstream_broker.address, "--create-topics", "--spark", "spark.driver.memory=lots")
     done = millstream("run", "pipeline.py", *to, cwd=tmp_path)
     assert done.returncode == 1
-    assert "Spark did not start: Invalid maximum heap size: -Xmxlots (all that it said is in" in done.stderr
+    assert "Spark did not start: Invalid maximum heap size: -Xmxlots (its full output is in" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -122,7 +125,7 @@ def test_a_killed_jvm_is_one_line_and_the_job_is_started_again_where_that_was_as
         running.wait()
     told = complaints.read_text()
     assert "Spark's JVM has ended (SIGKILL)" in told
-    assert "it is started again in 1 s (restart 1)" in told
+    assert "starting again in 1 s (restart 1)" in told
     assert "Traceback" not in told
 
 
@@ -171,6 +174,11 @@ def slow(tmp_path: Path, millstream_broker: Broker) -> Iterator[subprocess.Popen
         job.communicate()
 
 
+def complaints(err: str) -> list[str]:
+    """What a run wrote to standard error, except that the machine is slow."""
+    return [line for line in err.splitlines() if "the load of this machine is" not in line]
+
+
 def test_sigterm_to_the_group_of_a_job_ends_it_after_the_batch_under_way(
     slow: subprocess.Popen[str], tmp_path: Path, millstream_broker: Broker
 ) -> None:
@@ -179,7 +187,7 @@ def test_sigterm_to_the_group_of_a_job_ends_it_after_the_batch_under_way(
     assert any("stopping after this batch" in line for line in slow.stdout)
     (tmp_path / "go").touch()
     out, err = slow.communicate(timeout=120)
-    assert (slow.returncode, err) == (0, "")
+    assert (slow.returncode, complaints(err)) == (0, [])
     assert "slow ended: 2 records" in out
     assert len(records(millstream_broker, "out")) == 1
     wait_for(lambda: not members(slow.pid), timeout=90, what="no process is left")
@@ -188,7 +196,7 @@ def test_sigterm_to_the_group_of_a_job_ends_it_after_the_batch_under_way(
 def test_sigterm_to_every_process_of_a_job_ends_it_in_order_too(slow: subprocess.Popen[str]) -> None:
     signal_session(slow.pid, signal.SIGTERM)  # as systemd does; Python workers end at once
     out, err = slow.communicate(timeout=120)
-    assert (slow.returncode, err) == (0, "")
+    assert (slow.returncode, complaints(err)) == (0, [])
     assert "slow ended: 0 records" in out
     wait_for(lambda: not members(slow.pid), timeout=90, what="no process is left")
 

@@ -128,10 +128,10 @@ def test_the_format_can_be_registered_by_hand_too(spark: SparkSession, kafka_add
 @pytest.mark.parametrize(
     ("query", "options", "message"),
     [
-        ("SELECT 'v' AS value", {}, "where to. Give the option topic, or a column `topic`"),
-        ("SELECT 1 AS amount", {"topic": "t"}, "needs a column `value`.*there are amount.*to_json"),
-        ("SELECT 'v' AS value, 1 AS amount", {"topic": "t"}, "'amount' is no part of a record"),
-        ("SELECT 1 AS value", {"topic": "t"}, "column 'value' is int; it has to be string or binary"),
+        ("SELECT 'v' AS value", {}, "no topic to write to: give the option topic, or a column `topic`"),
+        ("SELECT 1 AS amount", {"topic": "t"}, "needs a column `value`.*the columns are amount.*to_json"),
+        ("SELECT 'v' AS value, 1 AS amount", {"topic": "t"}, "'amount' is not part of a record"),
+        ("SELECT 1 AS value", {"topic": "t"}, "column 'value' is int; it must be string or binary"),
         ("SELECT 'v' AS value, 7 AS partition", {"topic": "t"}, "says 7, but topic t has 2 partitions"),
         ("SELECT 'v' AS value, CAST(NULL AS STRING) AS topic", {}, "`topic` is null in 1 rows"),
         ("SELECT 'v' AS value", {"topic": "t", "startingOffsets": "x"}, "'startingoffsets' is only for read"),
@@ -150,5 +150,5 @@ def test_a_mistake_is_said_as_such(
 
 def test_a_topic_is_not_overwritten(spark: SparkSession, kafka_address: str) -> None:
     writer = spark.sql("SELECT 'v' AS value").write.format("millstream")
-    with pytest.raises(PySparkException, match="appended to, not overwritten"):
+    with pytest.raises(PySparkException, match="can only be appended to"):
         writer.options(bootstrap=kafka_address, topic="t").mode("overwrite").save()

@@ -178,10 +178,10 @@ def test_records_larger_than_a_fetch_are_read(spark: SparkSession, kafka_address
     [
         ({"topic": "absent"}, "there is no topic 'absent' at .*millstream topic create absent"),
         ({}, "one of topic, pattern or assign.*none of them"),
-        ({"topic": "a", "pattern": "b"}, "given is topic and pattern"),
+        ({"topic": "a", "pattern": "b"}, "given: topic and pattern"),
         ({"topic": "a", "startingOfsets": "x"}, "no option 'startingofsets'; did you mean 'startingOffsets'"),
         ({"topic": "here", "startingOffsets": "soon"}, "'soon' is not earliest, latest, group, a time"),
-        ({"topic": "here", "startingOffsets": '{"here": {"0": 9}}'}, "it says nothing of here.1"),
+        ({"topic": "here", "startingOffsets": '{"here": {"0": 9}}'}, "it does not mention here.1"),
         (
             {"topic": "here", "startingOffsets": '{"here": {"0": 9, "1": 0}}'},
             r"here\[0\] has offsets 0 to 0, not 9",

@@ -16,9 +16,12 @@ from millstream.cli import execute as command_line
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.core.errors import StateConnectionError, TopologyError
-from millstream.pipeline.dsl.stateful import Input, declare
-from millstream.pipeline.run.job import Job, Settings
-from millstream.pipeline.spark import engine
+from millstream.pipeline.dsl.graph import KeyedInput
+from millstream.pipeline.dsl.stateful import ChannelNode, declare
+from millstream.pipeline.dsl.streams import Stream
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
+from millstream.pipeline.spark import jvm
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
 from tests.support.counting_plan import Count
 from tests.support.jobs import run_once
@@ -32,14 +35,17 @@ def numbered(fail_at: Path | None = None, **how: Any) -> Topology:
     flow = Topology("numbered", buckets=3, **how)
     payments = flow.source("payments", schema=SCHEMA, time="paid_at")
     plan = Count(fail_at=None if fail_at is None else str(fail_at))
-    declare("count", [Input(payments, ("card",), ())], plan, at="here", name="cards").to_topic("counts")
+    counts = declare(
+        ChannelNode, "count", [KeyedInput(payments.node, ("card",), ())], plan, at="here", name="cards"
+    )
+    Stream(counts).to_topic("counts")
     return flow
 
 
 def run(spark: SparkSession, broker: Broker, checkpoint: Path, flow: Topology) -> list[Any]:
     """Process what is there; what was told on the way."""
     seen: list[Any] = []
-    settings = Settings(
+    settings = JobSettings(
         Connection(broker.address), str(checkpoint), available_now=True, on_progress=seen.append
     )
     job = Job(flow, settings)
@@ -88,8 +94,8 @@ def test_state_is_that_of_what_was_delivered_wherever_it_is_kept(
     # What the command line shows of it, on the Spark that is there.
     started: Future[SparkSession] = Future()
     started.set_result(spark)
-    monkeypatch.setattr(engine, "start_engine", lambda *arguments, **settings: started)
-    monkeypatch.setattr(engine, "end_engine", lambda session: None)
+    monkeypatch.setattr(jvm, "start_engine", lambda *arguments, **settings: started)
+    monkeypatch.setattr(jvm, "end_engine", lambda session: None)
     address = ["--state", database] if state == "postgresql" else []
 
     def asked(*arguments: str) -> Any:
@@ -110,7 +116,7 @@ def test_state_is_that_of_what_was_delivered_wherever_it_is_kept(
 
     if state == "postgresql":
         assert command_line(["state", "show", str(checkpoint), "cards"]) == 2
-        assert "in a database: say which with --state postgresql://" in capsys.readouterr().err
+        assert "in a database: name it with --state postgresql://" in capsys.readouterr().err
         with pytest.raises(StateConnectionError, match="can't keep state in PostgreSQL"):
             run(spark, millstream_broker, checkpoint, numbered(state="postgresql://nobody@127.0.0.1:1/none"))
     else:

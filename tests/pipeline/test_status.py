@@ -19,9 +19,10 @@ from millstream.console.observing.job_topic import JobTopic
 from millstream.core.clock import SystemClock
 from millstream.core.errors import MillstreamError
 from millstream.jobs.report import TOPIC
-from millstream.pipeline.run.job import Job, Settings
-from millstream.pipeline.run.status_writer import StatusWriter
-from millstream.pipeline.run.transact import TakenOver
+from millstream.pipeline.run.delivery.transactions import TakenOver
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.reporting.status_writer import StatusWriter
+from millstream.pipeline.run.settings import JobSettings
 from tests.pipeline.test_job import SCHEMA, payment
 from tests.support.apache_kafka import free_port
 from tests.support.jobs import produce, records, run_once
@@ -65,7 +66,7 @@ def test_a_run_tells_its_graph_its_rows_and_its_end(
     values = [payment("a", 5, 1), payment("a", 80, 2), payment("b", 1, 3), payment("unpriced", 1, 4), b"oops"]
     produce(millstream_broker, values)
     with StatusWriter(connection) as status:
-        settings = Settings(connection, str(tmp_path / "checkpoint"), available_now=True, status=status)
+        settings = JobSettings(connection, str(tmp_path / "checkpoint"), available_now=True, status=status)
         job = Job(rules(), settings)
         job.prepare()
         run_once(job, spark)
@@ -114,7 +115,7 @@ def test_lag_is_one_figure_for_the_job_its_status_and_its_group(
     with StatusWriter(connection) as status:
         job = Job(
             flow,
-            Settings(
+            JobSettings(
                 connection,
                 str(tmp_path / "checkpoint"),
                 trigger="1 hour",
@@ -141,7 +142,7 @@ def test_lag_is_one_figure_for_the_job_its_status_and_its_group(
             assert execute(["group", "describe", "rules", *broker]) == 0
             assert "owned by pipeline rules, running as process" in capsys.readouterr().out
             assert execute(["group", "seek", "rules", "--to", "start", *broker]) == 1
-            assert "pipeline rules runs" in capsys.readouterr().err
+            assert "pipeline rules is running" in capsys.readouterr().err
         finally:
             job.stop()
     assert execute(["group", "list", *broker]) == 0
@@ -162,7 +163,7 @@ def test_a_run_that_fails_tells_why_and_one_that_was_taken_over_nothing_more(
 
     def ended_by(error: MillstreamError) -> None:
         with StatusWriter(connection) as status:
-            settings = Settings(connection, str(tmp_path), create_topics=True, status=status)
+            settings = JobSettings(connection, str(tmp_path), create_topics=True, status=status)
             Job(rules(), settings).prepare()
             wait_for(begun, what="a status")
             raise error
@@ -185,7 +186,7 @@ def test_a_job_goes_on_where_nobody_takes_its_status(tmp_path: Path, millstream_
     said: list[str] = []
     away = Connection(f"127.0.0.1:{free_port()}", patience=0.2)
     with StatusWriter(away, say=said.append) as status:
-        settings = Settings(
+        settings = JobSettings(
             Connection(millstream_broker.address), str(tmp_path), create_topics=True, status=status
         )
         Job(rules(), settings).prepare()
@@ -208,7 +209,7 @@ def test_a_job_that_was_told_to_be_silent_is(
 def test_apache_kafka_takes_and_gives_it_as_well(apache_address: str, tmp_path: Path) -> None:
     connection = Connection(apache_address)
     with StatusWriter(connection) as status:
-        settings = Settings(connection, str(tmp_path), create_topics=True, status=status)
+        settings = JobSettings(connection, str(tmp_path), create_topics=True, status=status)
         Job(rules(), settings).prepare()
     following = JobTopic(SystemClock())
     with Admin(connection) as admin:

@@ -12,8 +12,9 @@ from millstream import Broker, Topology
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.core.errors import TopologyError
-from millstream.pipeline.run.job import Job, Settings
-from millstream.views.views import open_reader
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
+from millstream.views.opening import open_reader
 from tests.support.jobs import produce
 from tests.support.waiting import wait_for
 
@@ -43,7 +44,7 @@ def test_views_of_a_job_keep_odd_values_and_are_its_own(
     def job(flow: Topology, checkpoint: str) -> Job:
         place = str(tmp_path / checkpoint)
         views = tmp_path / "views.db"
-        made = Job(flow, Settings(Connection(address), place, views=views, available_now=True))
+        made = Job(flow, JobSettings(Connection(address), place, views=views, available_now=True))
         made.prepare()
         return made
 

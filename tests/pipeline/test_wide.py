@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream import Broker, Topology
+from millstream.pipeline.dsl.sources import rejected_of
+from millstream.pipeline.dsl.streams import Source
 from millstream.pipeline.run.job import Job
-from millstream.pipeline.spark.frames import Frames
+from millstream.pipeline.spark.lowering.frames import Frames
 from tests.support.jobs import produce, records
 
 if TYPE_CHECKING:
@@ -61,16 +63,17 @@ def test_a_plan_grows_no_faster_than_the_columns(spark: SparkSession, required: 
         value = json.dumps({**row(columns), "c8": "no"}).encode()
         raw = spark.createDataFrame([(None, bytearray(value), "payments", 0, 0, None, 0, None)], RAW)
         made = Frames(lambda source, raw=raw: raw)  # type: ignore[misc]
-        (rejected,) = made.of(source.rejected).select("reason").collect()
+        refused = rejected_of(source, "here")
+        (rejected,) = made.of(refused).select("reason").collect()
         assert rejected.reason == "field c8: no is not decimal(10,2)"
-        plans = [made.of(one)._jdf.queryExecution().optimizedPlan() for one in (source, source.rejected)]
+        plans = [made.of(one)._jdf.queryExecution().optimizedPlan() for one in (source, refused)]
         sizes[columns] = sum(len(whole(spark, plan)) for plan in plans)
     assert sizes[500] < 6 * sizes[100] < 100 * sizes[10]
 
 
 def test_a_job_with_a_hundred_columns_comes_to_its_first_batch(run: Run, millstream_broker: Broker) -> None:
     flow = declared(100)
-    (source,) = flow.sources
+    source = Source(flow.sources[0])
     source.to_topic("copies")
     source.rejected.to_topic("rejected")
     source.to_view("latest", key="c0")

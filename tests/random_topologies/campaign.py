@@ -63,7 +63,7 @@ def _engine(on_spark: bool) -> Iterator[Run]:
     if not on_spark:
         yield on_driver.differences
         return
-    from millstream.pipeline.spark.engine import end_engine
+    from millstream.pipeline.spark.jvm import end_engine
     from millstream.pipeline.spark.session import spark_session
     from tests.support.python_server import quick_python
     from tests.support.shared_classes import QUICK_JAVA, quick_spark

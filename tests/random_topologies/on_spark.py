@@ -22,9 +22,10 @@ from millstream.client.librdkafka.admin import Admin
 from millstream.client.librdkafka.produce import Sender
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import TopologyError
-from millstream.pipeline.run.bounded import runs
-from millstream.pipeline.run.job import Job, Settings
-from millstream.views.views import open_reader
+from millstream.pipeline.run.bounded.runs import runs
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
+from millstream.views.opening import open_reader
 from tests.random_topologies.case import Case
 from tests.random_topologies.keyed import OtherTotals, Process
 from tests.random_topologies.sinks import TopicSink, ViewSink
@@ -81,7 +82,7 @@ class Trial:
 
     def _job(self, flow: Topology, **how: Any) -> Job:
         place = str(self._scratch / "checkpoint")
-        made = Job(flow, Settings(Connection(self._broker.address), place, **how))
+        made = Job(flow, JobSettings(Connection(self._broker.address), place, **how))
         try:
             made.prepare()
         except BaseException:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import millstream.broker.api  # noqa: F401  (registers the handlers)
-from millstream.broker.dispatch import HANDLERS, Client
-from millstream.wire.codec.answers import (
+from millstream.broker.api.handlers import HANDLERS
+from millstream.broker.handler_types import Client
+from millstream.wire.codec.schema_codec import (
     answer_reader,
     answer_writer,
     field_names,

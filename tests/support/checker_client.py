@@ -6,7 +6,7 @@
     transactional LIBRARY ID TIMEOUT commits most of its transactions and aborts some
     copier LIBRARY ID TARGET         copies the input, offsets in the transaction; alone in its group
     group-copier ID TARGET           the same, as one member of a group
-    reader ISOLATION                 reads everything from the beginning, for ever
+    reader ISOLATION                 reads everything from the beginning, forever
     watcher GROUP...                 polls ends, last stable offsets and the offsets of groups
 
 Each role writes to its journal what it is about to do, and the outcome. On SIGTERM it finishes what is in
@@ -217,7 +217,7 @@ def copier(address: str, journal: Journal, library: str, identity: str, target: 
 @contextmanager
 def not_stuck() -> Iterator[None]:
     """End this process if librdkafka gets stuck. If any broker (not only millstream's) goes away during
-    send_offsets_to_transaction, the call may wait for ever in spite of its time-out
+    send_offsets_to_transaction, the call may wait forever in spite of its time-out
     (confluentinc/librdkafka#5456).
     """
     watch = threading.Timer(10, os._exit, (STUCK,))

@@ -39,7 +39,7 @@ def preload() -> None:
 
     import millstream.cli
     import millstream.client
-    from millstream.wire.codec.answers import load_request_schema
+    from millstream.wire.codec.schema_codec import load_request_schema
 
     for module in (
         *millstream.cli.COMMANDS.values(),

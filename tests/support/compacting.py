@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millstream.log.compaction.single_pass import Finished, Group, compact
+from millstream.log.compaction.single_pass import Finished, SegmentGroup, compact
 from millstream.log.partition import PartitionLog
 
 MEMORY = 1 << 20
@@ -30,7 +30,7 @@ def compact_now(
             break
         for event in compact(files, job):
             step()
-            if isinstance(event, Group):
+            if isinstance(event, SegmentGroup):
                 if event.is_changed:
                     put_in_place(log, event, step)
                 continue
@@ -41,7 +41,7 @@ def compact_now(
     return done
 
 
-def put_in_place(log: PartitionLog, group: Group, step: Callable[[], None] = lambda: None) -> None:
+def put_in_place(log: PartitionLog, group: SegmentGroup, step: Callable[[], None] = lambda: None) -> None:
     swap = log.compaction.begin(group)
     assert swap is not None
     swap.prepare()

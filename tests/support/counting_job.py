@@ -11,9 +11,10 @@ from confluent_kafka import TopicPartition as Theirs
 
 from millstream import Topology
 from millstream.client.connect import Connection
-from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
 from millstream.records.build import Record
-from millstream.views.views import open_reader
+from millstream.views.opening import open_reader
 from tests.support.jobs import run_once
 from tests.support.topics import create_topic, produce
 
@@ -57,7 +58,7 @@ class Scene:
 
     def job(self, flow: Topology | None = None, **settings: Any) -> Job:
         settings = {"checkpoint": str(self.home / "checkpoint"), "available_now": True, **settings}
-        return Job(flow or self.flow(), Settings(Connection(self.address), **settings))
+        return Job(flow or self.flow(), JobSettings(Connection(self.address), **settings))
 
     def run(self, flow: Topology | None = None, **settings: Any) -> list[Any]:
         """Process everything in the topics, starting from the checkpoint. Returns the progress reports."""

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import MAIN
-from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.clock import OperatorClock
 from millstream.pipeline.kernel.program import Out, Rows
-from millstream.pipeline.kernel.state.state import Store
+from millstream.pipeline.kernel.state.store import StateStore
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Counting:
     def __init__(self, plan: Count) -> None:
         self._plan = plan
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._counts = store.keyed("counts")
 
-    def rows(self, rows: Rows, clock: Clock, out: Out) -> None:
+    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None:
         keys = rows.table[0].to_pylist()
         self._counts.fetch(dict.fromkeys(keys))
         for key, time in zip(keys, rows.time.tolist(), strict=True):
@@ -59,7 +59,7 @@ class Counting:
                 return
             raise ConnectionError("lost on the way")
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         self._counts.take_due(clock.watermark)
 
     def next_due(self) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.core.errors import BrokerUnavailable
-from millstream.pipeline.run.sending import SendInTransaction
+from millstream.pipeline.run.delivery.sending import SendInTransaction
 
 
 def after_sending() -> None:

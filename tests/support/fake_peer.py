@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from millstream.broker.net.connection import Connection
+from millstream.broker.api.serving import ServedConnection
 from millstream.broker.server import Server
 from millstream.core.config import BrokerConfig
 from tests.support.wire_client import frames
@@ -48,7 +48,7 @@ class FakePeer:
         theirs.setblocking(False)
         self.socket = ours
         self.transport = FakeTransport(theirs)
-        self.connection = Connection(server)
+        self.connection = ServedConnection(server.shared, server, server.node)
         self.connection.connection_made(self.transport)
         self.received = bytearray()
 
@@ -123,7 +123,7 @@ def with_server(
 
         try:
             for name, partitions in ({"t": 2} if topics is None else topics).items():
-                await server.node.create_topic(name, partitions, {})
+                await server.node.topic_admin.create(name, partitions, {})
             return await steps(server, connect)
         finally:
             for peer in peers:

@@ -14,11 +14,10 @@ import random
 import uuid
 from typing import NamedTuple
 
-from millstream.broker.groups.consumer import classic_members as group848_classic
-from millstream.broker.groups.consumer import snapshot as group848_snapshot
-from millstream.broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState, Heartbeat
+from millstream.broker.groups.classic.member import Join
+from millstream.broker.groups.consumer import classic_members, snapshot
+from millstream.broker.groups.consumer.group import ConsumerGroup, ConsumerState, Heartbeat
 from millstream.broker.groups.consumer.member import Partition
-from millstream.broker.groups.member import Join
 from millstream.core.clock import ManualClock
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
@@ -71,13 +70,9 @@ class World:
 
     def restart(self) -> None:
         """Restart the broker from its snapshot. Sessions start again."""
-        fields = json.loads(group848_snapshot.to_text(self.group))
-        self.group = group848_snapshot.restored("g", fields, self, self.now)
-        for member in self.group.members.values():
-            member.deadline = self.now + (
-                SESSION if member.classic is None else member.classic.session_timeout
-            )
-            self.group.wake(member)
+        fields = json.loads(snapshot.to_text(self.group))
+        self.group = snapshot.restored("g", fields, self, self.now)
+        self.group.start_sessions(self.now)
 
     def beat(self, member_id: str, epoch: int, **fields: object) -> tuple[int, set[Partition] | None]:
         """Send a heartbeat, and return the epoch and the assignment of the response."""
@@ -167,7 +162,7 @@ class ClassicClient:
         elif self.must_sync:
             self._sync()
         else:
-            error = group848_classic.heartbeat(
+            error = classic_members.heartbeat(
                 self.world.group, self.name, None, self.generation, self.world.now
             )
             self._heard(error)
@@ -185,14 +180,14 @@ class ClassicClient:
         metadata = subscription(*self.topics, owned=owned)
         protocols = ((self.protocol, metadata), ("both", metadata))
         join = Join(self.name, None, "c", "h", SESSION, REBALANCE, "consumer", protocols)
-        joined = group848_classic.join(world.group, world, join, world.now)
+        joined = classic_members.join(world.group, world, join, world.now)
         assert joined.error == 0, joined
         assert joined.generation >= self.generation, "a member's generation went back"
         self.generation, self.must_join, self.must_sync = joined.generation, False, True
 
     def _sync(self) -> None:
         world = self.world
-        synced = group848_classic.sync(
+        synced = classic_members.sync(
             world.group, world, self.name, None, self.generation, "consumer", self.protocol, world.now
         )
         self._heard(synced.error)
@@ -216,7 +211,7 @@ class ClassicClient:
 
     def leave(self, *, for_good: bool) -> None:
         self.owned = set()
-        group848_classic.leave(self.world.group, [(self.name, None)])
+        classic_members.leave(self.world.group, [(self.name, None)])
 
     @property
     def is_settled(self) -> bool:
@@ -313,6 +308,6 @@ class Simulation:
                 self.check()
             world.clock.advance(3.0)
             world.group.tick(world.now)
-            calm_now = world.group.state in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
+            calm_now = world.group.state in (ConsumerState.STABLE, ConsumerState.EMPTY)
             if 3.0 * beat > SESSION and calm_now and all(client.is_settled for client in self.clients):
                 break

@@ -12,7 +12,7 @@ from millstream.client.librdkafka.consume import Reader
 from millstream.client.librdkafka.produce import Sender
 from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
-from millstream.pipeline.run.bounded import runs
+from millstream.pipeline.run.bounded.runs import runs
 from millstream.pipeline.run.job import Job
 from tests.support.waiting import wait_for
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.program import Plan
+from millstream.pipeline.kernel.program import ProgramPlan
 from tests.support.kernel_feed import SECOND, Event, run
 
 PARTITIONS = 2
@@ -70,7 +70,7 @@ class Case:
 
     def run(
         self,
-        plan: Plan,
+        plan: ProgramPlan,
         inputs: Sequence[pa.Schema],
         last: Callable[[int], Mapping[str, Any]],
         *,

@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from millstream.pipeline.kernel.bucket import Bucket, KeyedOperator
 from millstream.pipeline.kernel.clock import NEVER, At, PartitionClock, Place, TimeRules
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, unpacked
-from millstream.pipeline.kernel.program import TIMESTAMP, Plan
-from millstream.pipeline.kernel.state.external import Table
-from millstream.pipeline.kernel.state.state import Store
+from millstream.pipeline.kernel.program import TIMESTAMP, ProgramPlan
+from millstream.pipeline.kernel.state.store import StateStore
+from millstream.pipeline.kernel.state.table import StateTable
 from millstream.pipeline.kernel.state.versions import outside
-from millstream.pipeline.kernel.step import Bucket, Operator
 
 SECOND = 1_000_000
 
@@ -46,22 +46,22 @@ class Feed:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ProgramPlan,
         inputs: Sequence[pa.Schema],
         *,
         keys: int = 1,
         buckets: int = 2,
         rules: Mapping[int, TimeRules] | TimeRules = TimeRules(),  # noqa: B008 - it is frozen
         partitions: int = 0,
-        table: Table | None = None,
+        table: StateTable | None = None,
     ) -> None:
         """With a ``table`` (for one bucket only), state is kept there, and every batch is folded into it."""
         assert table is None or buckets == 1
         of_input = rules if isinstance(rules, Mapping) else dict.fromkeys(range(len(inputs)), rules)
         self._rules = {(number, number): of_input.get(number, TimeRules()) for number in range(len(inputs))}
-        self._operator = Operator("fed", plan, tuple(inputs), self._rules)
+        self._operator = KeyedOperator("fed", plan, tuple(inputs), self._rules)
         self._keys = keys
-        self._stores = [Store(table) for _ in range(buckets)]
+        self._stores = [StateStore(table) for _ in range(buckets)]
         self._version = 0
         self._buckets = [Bucket(self._operator, store) for store in self._stores]
         for bucket in self._buckets:
@@ -93,7 +93,7 @@ class Feed:
             self.given.setdefault(channel, []).extend(rows)
         return new
 
-    def _fold(self, store: Store) -> None:
+    def _fold(self, store: StateStore) -> None:
         if store.table is not None:
             self._version += 1
             there = outside(store)
@@ -105,15 +105,15 @@ class Feed:
         """Go on with fresh stores, loaded from all changes so far or from a snapshot."""
         if snapshot:
             self._saved = [list(store.snapshot()) for store in self._stores]
-        self._stores = [Store() for _ in self._stores]
+        self._stores = [StateStore() for _ in self._stores]
         for store, saved in zip(self._stores, self._saved, strict=True):
             for blob in saved:
                 store.apply(blob)
         self._buckets = [Bucket(self._operator, store) for store in self._stores]
 
-    def replace(self, plan: Plan) -> None:
+    def replace(self, plan: ProgramPlan) -> None:
         """Go on with another plan, and with fresh stores loaded from all changes so far."""
-        self._operator = Operator("fed", plan, self._operator.inputs, self._rules)
+        self._operator = KeyedOperator("fed", plan, self._operator.inputs, self._rules)
         self.reload()
 
     @property
@@ -140,7 +140,7 @@ class Feed:
 
 
 def run(
-    plan: Plan,
+    plan: ProgramPlan,
     inputs: Sequence[pa.Schema],
     batches: Sequence[Sequence[Event]],
     *,

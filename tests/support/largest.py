@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import millstream.broker.api  # noqa: F401  (registers the handlers)
-from millstream.broker.dispatch import HANDLERS
+from millstream.broker.api.handlers import HANDLERS
 from millstream.wire.api_keys import PRIVATE
-from millstream.wire.codec.answers import load_request_schema
-from millstream.wire.codec.shape import shape_of
+from millstream.wire.codec.schema_codec import load_request_schema
+from millstream.wire.codec.type_hints import shape_of
 from tests.support.wire_client import request
 
 Path = tuple[str, ...]

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 from millstream.core.clock import ManualClock
-from millstream.core.config import TopicConfig
 from millstream.core.errors import LogError
 from millstream.core.kafka_errors import CORRUPT_MESSAGE
+from millstream.core.topic_config import TopicConfig
 from millstream.log.directory import LogDirectory
 from millstream.log.partition import PartitionLog
 from millstream.log.storage.files import Files

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from millstream.client.connect import Connection
 from millstream.client.protocol.standby import BrokerPair
+from millstream.core.clock import SystemClock
 from millstream.core.errors import MillstreamError
 from tests.support.serve import ServeProcess
 from tests.support.waiting import wait_for
@@ -41,7 +43,17 @@ def files_of(broker: ServeProcess) -> dict[str, str]:
 
 
 def wait_until_whole(leader: ServeProcess, standby: ServeProcess) -> None:
-    """Wait until the standby has everything that the leader has now, including the catalogue."""
+    """Wait until the standby has everything that the leader will ever have, including the catalogue.
+
+    Nothing may be writing. Up to a second after a transaction the leader changes its catalogue once more: it
+    forgets the markers. Under transactions that go on it always has some that it has yet to forget.
+    """
+    wait_for(lambda: not _owes_markers(leader), timeout=90, what="the leader has forgotten its markers")
+    wait_until_caught_up(leader, standby)
+
+
+def wait_until_caught_up(leader: ServeProcess, standby: ServeProcess) -> None:
+    """Wait until the standby has everything that the leader has now. Others may go on writing."""
 
     def is_whole() -> bool:
         try:
@@ -51,12 +63,16 @@ def wait_until_whole(leader: ServeProcess, standby: ServeProcess) -> None:
         whole = told and told["whole"]
         return bool(whole and whole[0] > asked_ms)
 
-    from millstream.core.clock import SystemClock
-
     asked_ms = SystemClock().now_ms()
     # A standby that has everything gets no news from its leader, so make a change for it to hear of.
     wait_for(lambda: _poke(leader), timeout=90, what="the leader takes a change")
     wait_for(is_whole, timeout=90, what=f"the standby has everything:\n{standby.logged()[-2000:]}")
+
+
+def _owes_markers(leader: ServeProcess) -> bool:
+    assert leader.data is not None
+    with closing(sqlite3.connect(f"file:{leader.data}/catalogue.db?mode=ro", uri=True)) as catalogue:
+        return bool(catalogue.execute("SELECT count(*) FROM owed_markers").fetchone()[0])
 
 
 def _poke(leader: ServeProcess) -> bool:

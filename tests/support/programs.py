@@ -166,8 +166,23 @@ def _built(name: str, tool: str, sources: Path, build: Callable[[Path], list[lis
 
 @cache
 def _go(name: str) -> list[str]:
-    built = _built("go", "go", SOURCES / "go", lambda aside: [["go", "build", "-o", f"{aside}/", "./..."]])
-    return [str(built / name)]
+    def build(aside: Path) -> list[list[str]]:
+        # Without C and without optimising: a new machine compiles the standard library as well.
+        return [
+            [
+                "env",
+                "CGO_ENABLED=0",
+                "go",
+                "build",
+                "-gcflags=all=-N",
+                "-ldflags=-s",
+                "-o",
+                f"{aside}/",
+                "./...",
+            ]
+        ]
+
+    return [str(_built("go", "go", SOURCES / "go", build) / name)]
 
 
 @cache

@@ -16,8 +16,8 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from millstream.pipeline.run import deliver
-from millstream.pipeline.spark.engine import end_engine
+from millstream.pipeline.run.delivery import batch_tasks
+from millstream.pipeline.spark.jvm import end_engine
 from millstream.pipeline.spark.session import spark_session
 from tests.support import failing_tasks
 from tests.support.counting_job import Scene
@@ -61,8 +61,8 @@ def main(address: str, home: Path) -> None:
 def disturbed(spark: SparkSession, address: str, home: Path, fault: Callable[[], None]) -> dict[str, Any]:
     """The outcome of a job in which one task had a fault."""
     home.mkdir()
-    vars(deliver)["is_one_machine"] = lambda context: False
-    vars(deliver)["SendInTransaction"] = failing_tasks.once(home / "failed", fault)
+    vars(batch_tasks)["is_one_machine"] = lambda context: False
+    vars(batch_tasks)["SendInTransaction"] = failing_tasks.once(home / "failed", fault)
     scene = Scene(spark, address, home, f"repeated-{home.name}")
     scene.produce(*(f'{{"card": "card {n}", "amount": {n}}}'.encode() for n in range(40)))
     trouble: list[str] = []

@@ -31,7 +31,7 @@ async def produce(
     node: Node, who: Identity, index: int = 0, sequence: int = 0, *, version: int = 12, name: str = NAME
 ) -> int:
     """Append as the Produce handler does, write and sync, and return an error code."""
-    partition = node.partition("t", index)
+    partition = node.topics.partition("t", index)
     assert partition is not None
     batch = a_transactional_batch(sequence, b"value", producer=who.producer_id, epoch=who.epoch)
     try:
@@ -142,4 +142,4 @@ async def time_has_its_effect(node: Node) -> None:
 
 def held_back(node: Node) -> list[int]:
     """The partitions in which an open transaction holds readers of committed records back."""
-    return [p.index for p in node.partitions() if p.log.last_stable_offset < p.log.written_offset]
+    return [p.index for p in node.topics.partitions() if p.log.last_stable_offset < p.log.written_offset]

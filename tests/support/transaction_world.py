@@ -19,16 +19,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.catalogue.database import _SCHEMA, Database, _Change
-from millstream.broker.groups.committed import OffsetToCommit
-from millstream.broker.metrics import Metrics
-from millstream.broker.net.turn import Turn
+from millstream.broker.catalogue.database import _SCHEMA, CatalogueDatabase, _Change
+from millstream.broker.groups.committed_offset import OffsetToCommit
+from millstream.broker.net.counters import BrokerCounters
+from millstream.broker.net.loop_turn import LoopTurn
 from millstream.broker.topics.partition import HostedTopic, Partition
 from millstream.broker.transactions.coordinator import TransactionCoordinator
 from millstream.broker.transactions.transaction import Identity
 from millstream.core.clock import ManualClock
-from millstream.core.config import BrokerConfig, TopicConfig
+from millstream.core.config import BrokerConfig
 from millstream.core.errors import CatalogueFailed, LogError, RequestRefused
+from millstream.core.topic_config import TopicConfig
 from millstream.log.directory import LogDirectory
 from millstream.log.partition import PartitionLog
 from millstream.records.batch import batches
@@ -63,7 +64,7 @@ class Refused(Exception):
         self.code = code
 
 
-class SteppedDatabase(Database):
+class SteppedDatabase(CatalogueDatabase):
     """The catalogue's database, whose commits happen when the scheduler decides."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -230,7 +231,7 @@ class World:
         if any(partition.log.damage for partition in topic.partitions):
             raise Damaged
         self.syncer = SteppedSyncer()
-        self.turn = Turn(loop, self.clock, self.syncer, Metrics())  # type: ignore[arg-type]
+        self.turn = LoopTurn(loop, self.clock, self.syncer, BrokerCounters())  # type: ignore[arg-type]
         self.coordinator.start(self.turn, self.syncer)  # type: ignore[arg-type]
 
     def _room_for(self, path: str, size: int) -> int:

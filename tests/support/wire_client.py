@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream.records.build import Record, build_batch
 from millstream.wire.api_keys import is_flexible
-from millstream.wire.codec.answers import answer_reader, request_writer
+from millstream.wire.codec.schema_codec import answer_reader, request_writer
 
 API_VERSIONS, PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, CREATE_TOPICS = 18, 0, 1, 2, 3, 8, 19
 _HEAD = Struct(">hhih")

@@ -88,14 +88,14 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
 
 
 def blocks(page: Path, language: str = r"\w*") -> list[str]:
-    """Fenced blocks of a page, also those that stand in a list."""
+    """Fenced blocks of a page, including those in a list."""
     return re.findall(
         rf"^ *```{language}(?: [^\n]*)?\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL
     )
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """The words of every command line of ours in a page's blocks, whatever prompt stands in front."""
+    """The words of every command line of ours in a page's blocks, whatever the prompt."""
     for block in blocks(page):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r" \| | && |; ", re.sub(r"\s#.*", "", line)):
@@ -175,7 +175,7 @@ WITH_FIGURES = [ROOT / "README.md", DOCS / "explanations" / "acks.md", DOCS / "e
 
 @pytest.mark.parametrize("page", WITH_FIGURES, ids=name)
 def test_figures_in_tables_were_measured(page: Path) -> None:
-    """A cell that is a figure, with or without its unit, has one that stands in the benchmarks."""
+    """A cell that is a figure, with or without its unit, has a figure from the benchmarks."""
     measured = set(re.findall(r"\d[\d,.]*", (DOCS / "measured" / "benchmarks.md").read_text()))
     cells = [
         cell.strip()

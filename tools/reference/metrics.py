@@ -59,7 +59,8 @@ class _Nothing:
 
 def families() -> list[Any]:
     """Every metric family that a broker can have, without values, in the order of collection."""
-    return list(Collector(cast(Any, _Nothing())).collect())
+    nothing = cast(Any, _Nothing())
+    return list(Collector(nothing, nothing, nothing, nothing).collect())
 
 
 def exposed_name(family: Any) -> str:

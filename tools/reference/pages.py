@@ -18,9 +18,10 @@ from typing import Any
 import typer
 
 from millstream.cli import app
-from millstream.cli.terminal.help import Entry, Page, page
-from millstream.core.config import BrokerConfig, GroupConfig, TopicConfig, settings_of
+from millstream.cli.terminal.help import HelpEntry, Page, page
+from millstream.core.config import BrokerConfig, GroupConfig, settings_of
 from millstream.core.settings import Setting
+from millstream.core.topic_config import TopicConfig
 from millstream.pipeline.connector.options import OPTIONS
 from tools.reference.metrics import metrics_page
 from tools.reference.modules import modules_page
@@ -116,7 +117,7 @@ def _setting_row(setting: Setting, fixed: str) -> str:
     )
 
 
-def _table(title: str, entries: tuple[Entry, ...]) -> str:
+def _table(title: str, entries: tuple[HelpEntry, ...]) -> str:
     rows = [
         f"| `{entry.term.strip().replace('|', '&#124;')}` | {_escaped(entry.meaning)} |"
         for entry in entries

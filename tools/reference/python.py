@@ -12,20 +12,18 @@ from typing import Any, ForwardRef
 NAMES: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "Pipelines": ("millstream", ("Topology", "Processor", "aggregate", "step", "no")),
     "Streams of a pipeline": ("millstream.pipeline.dsl.streams", ("Stream", "Source")),
-    "Windows": ("millstream.pipeline.dsl.windows", ("Window",)),
-    "Tables": ("millstream.pipeline.dsl.tables", ("Table",)),
-    "Steps of a pattern": ("millstream.pipeline.dsl.patterns", ("Step",)),
+    "Windows": ("millstream.pipeline.dsl.streams", ("Window",)),
+    "Tables": ("millstream.pipeline.dsl.streams", ("Table",)),
+    "Steps of a pattern": ("millstream.pipeline.dsl.pattern_steps", ("Step",)),
     "Testing pipelines": ("millstream.testing", ("Driver", "Record")),
     "Spark": ("millstream.pipeline", ("register",)),
-    "Following views": ("millstream.views.changes", ("watch", "Watcher")),
+    "Following views": ("millstream.views.watching", ("watch", "Watcher")),
     "A broker in your process": ("millstream", ("Broker",)),
     "Transactions": ("millstream.client", None),  # all names that it exports
 }
 
-# Classes whose objects a program is given and does not construct, and methods for millstream's own modules.
+# Classes whose objects a program is given and does not construct.
 _HANDED = {"Stream", "Source", "Window", "Table", "Step", "Record", "Reading", "Transaction"}
-_OURS = {"Stream.about", "Stream.upstream", "Stream.known_as", "Source.about", "Source.is_json", "Table.flow"}
-
 _ABOUT = """\
 The public API of `import millstream` and its public modules. Names that begin with an underscore, and
 modules not listed here, may change without notice."""
@@ -71,8 +69,7 @@ def _public_members(cls: type) -> Iterator[tuple[str, Any]]:
     for name, value in vars(cls).items():
         inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         is_member = inspect.isfunction(inner) or isinstance(inner, property)
-        is_public = not name.startswith("_") and f"{cls.__name__}.{name}" not in _OURS
-        if is_member and is_public and inner.__doc__:
+        if is_member and not name.startswith("_") and inner.__doc__:
             yield name, inner
 
 

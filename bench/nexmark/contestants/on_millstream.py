@@ -8,7 +8,8 @@ from typing import Any
 from bench.nexmark.contestants.tasks import CannotExpress, Task, serve
 from bench.nexmark.queries import QUERIES, topology
 from millstream.client.connect import Connection
-from millstream.pipeline.run.job import Job, Settings
+from millstream.pipeline.run.job import Job
+from millstream.pipeline.run.settings import JobSettings
 from millstream.pipeline.spark.session import spark_session
 
 
@@ -29,7 +30,7 @@ class Runner:
             prefix=task.prefix,
             lateness=f"{task.lateness_ms} milliseconds",
         )
-        settings = Settings(
+        settings = JobSettings(
             Connection(task.address),
             f"{task.scratch}/{uuid.uuid4().hex}",
             available_now=task.bounded,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection
 
-from millstream.broker.outlook.watch import LOOK_EVERY
+from millstream.broker.horizon.watch import LOOK_EVERY
+from millstream.broker.net.connection import ClientConnection
+from millstream.broker.net.shared_io import SharedIO
+from millstream.broker.node import Node
 from millstream.broker.overload.description import DropWatch
-
-if TYPE_CHECKING:
-    from millstream.broker.server import Server
+from millstream.broker.topics.syncing import Syncer
 
 _log = logging.getLogger(__name__)
 
@@ -28,16 +28,21 @@ class Housekeeping:
     it.
     """
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(
+        self, node: Node, shared: SharedIO, connections: Collection[ClientConnection], syncer: Syncer
+    ) -> None:
+        self._node = node
+        self._shared = shared
+        self._connections = connections
+        self._syncer = syncer
         self._drops = DropWatch()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._jobs())]
-        node = self._server.node
+        node = self._node
         if node.archiving is not None:
-            self._tasks.append(asyncio.create_task(node.archiving.run(node.partitions)))
+            self._tasks.append(asyncio.create_task(node.archiving.run(node.topics.partitions)))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -46,56 +51,46 @@ class Housekeeping:
         self._tasks.clear()
 
     async def _beat(self) -> None:
-        server = self._server
+        node, shared = self._node, self._shared
         beats = 0
         while True:
             await asyncio.sleep(BEAT)
             beats += 1
             try:
-                if not server.node.is_aside:
-                    server.node.coordinator.tick()
-                    server.node.transactions.tick()
-                self._flush_by_time()
-                server.node.look_for_room()
-                server.node.backpressure.tick()
+                if not node.role.is_follower:
+                    node.coordinator.tick()
+                    node.transactions.tick()
+                node.maintenance.flush_by_time(self._syncer)
+                node.maintenance.look_for_room()
+                node.backpressure.tick()
                 if beats % round(1 / BEAT) == 0:
-                    server.ticks += 1
-                    server.buffers.relieve(list(server.connections))
-                    server.node.followers.tick(server.clock.monotonic())
-                    self._drops.tick(server.node.topics(), server.clock.monotonic())
-                    if server.ticks % 10 == 0:
+                    shared.ticks += 1
+                    shared.buffers.relieve(list(self._connections))
+                    node.followers.tick(node.clock.monotonic())
+                    self._drops.tick(node.topics, node.clock.monotonic())
+                    if shared.ticks % 10 == 0:
                         self._close_idle()
             except Exception:
-                _log.exception("housekeeping failed; it goes on")
-
-    def _flush_by_time(self) -> None:
-        server = self._server
-        if server.node.flushed_by_time:
-            now_ms = server.clock.now_ms()
-            for partition in server.node.flushed_by_time:
-                if partition.log.failed is None and partition.log.sync_due(now_ms):
-                    server.syncer.sync(partition)
+                _log.exception("housekeeping failed; it continues")
 
     def _close_idle(self) -> None:
-        server = self._server
-        limit = server.node.config.connections_max_idle_ms
+        limit = self._node.config.connections_max_idle_ms
         if limit < 0:
             return
-        oldest = server.ticks - max(1, limit // 1000)
-        for connection in list(server.connections):
+        oldest = self._shared.ticks - max(1, limit // 1000)
+        for connection in list(self._connections):
             if connection.last_active < oldest and connection.is_idle:
                 _log.debug("connection from %s closed: idle for %d ms", connection.peer, limit)
                 connection.close()
 
     async def _jobs(self) -> None:
         """Run the longer jobs when they are due: retention, checkpoints, the look ahead, the backup."""
-        server = self._server
-        clock = server.clock
+        maintenance, clock = self._node.maintenance, self._node.clock
         jobs: list[tuple[Callable[[], float], Callable[[], Awaitable[None]]]] = [
             (self._retention_interval, self._apply_retention),
             (lambda: CHECKPOINT_EVERY, self._checkpoint),
-            (lambda: LOOK_EVERY, server.node.look_ahead),
-            (lambda: BACKUP_LOOK_EVERY, server.node.back_up_catalogue),
+            (lambda: LOOK_EVERY, maintenance.look_ahead),
+            (lambda: BACKUP_LOOK_EVERY, maintenance.back_up_catalogue),
         ]
         last = [clock.monotonic()] * len(jobs)
         while True:
@@ -106,24 +101,17 @@ class Housekeeping:
                 try:
                     await job()
                 except Exception:
-                    _log.exception("housekeeping failed; it goes on")
+                    _log.exception("housekeeping failed; it continues")
                 last[number] = clock.monotonic()
 
     def _retention_interval(self) -> float:
-        node = self._server.node
+        node = self._node
         interval = node.config.log_retention_check_interval_ms / 1000
-        return min(interval, WHILE_FULL) if node.full or node.memory.full else interval
+        return min(interval, WHILE_FULL) if node.logs.full or node.memory.full else interval
 
     async def _apply_retention(self) -> None:
-        server = self._server
-        await server.node.apply_retention()
-        for partition in server.node.partitions():
-            ring = partition.log.ring
-            if ring is not None and ring.dropped() and partition.log.failed is None:
-                if partition.in_memory:
-                    partition.log.sync()
-                else:
-                    server.syncer.sync(partition)  # what a ring has dropped is removed with a sync
+        await self._node.maintenance.apply_retention()
+        self._node.maintenance.sync_rings(self._syncer)
 
     async def _checkpoint(self) -> None:
-        self._server.node.checkpoint()
+        self._node.maintenance.checkpoint()

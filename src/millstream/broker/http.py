@@ -14,14 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from millstream.broker.metrics import Collector
+from millstream.broker.node import Node
 from millstream.broker.upkeep.stopped_logs import not_ready_because, stopped_partitions
 from millstream.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from millstream.broker.server import Server
 
 _MAX_REQUEST = 16 * 1024
 _TIMEOUT = 10.0
@@ -31,8 +29,10 @@ _TEXT = "text/plain; charset=utf-8"
 class HttpServer:
     """See the module's description."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, node: Node, collector: Collector, is_ready: Callable[[], bool]) -> None:
+        self._node = node
+        self._collector = collector
+        self._is_ready = is_ready
         self._listener: asyncio.Server | None = None
         self.address = ""
 
@@ -82,23 +82,23 @@ class HttpServer:
             from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
             registry = CollectorRegistry()
-            registry.register(Collector(self._server))
+            registry.register(self._collector)
             return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
         if path == "/healthz":
-            standby = self._server.node.standby
+            standby = self._node.standby
             if standby is None:
                 return "200 OK", _TEXT, b"ok\n"
             body = json.dumps(standby.status()) + "\n"
             return "200 OK", "application/json", body.encode()
         if path == "/readyz":
-            standby = self._server.node.standby
+            standby = self._node.standby
             if standby is not None:
                 return "503 Service Unavailable", _TEXT, f"standby of {standby.leader}\n".encode()
-            if self._server.node.fenced_by:
+            if self._node.role.fenced_by:
                 return "503 Service Unavailable", _TEXT, b"replaced by another broker\n"
-            if not self._server.is_ready:
+            if not self._is_ready():
                 return "503 Service Unavailable", _TEXT, b"not ready\n"
-            if stopped := stopped_partitions(self._server.node):
+            if stopped := stopped_partitions(self._node.topics.partitions()):
                 return "503 Service Unavailable", _TEXT, not_ready_because(stopped).encode()
             return "200 OK", _TEXT, b"ready\n"
         return "404 Not Found", _TEXT, b"/metrics, /healthz or /readyz\n"

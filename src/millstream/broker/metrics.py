@@ -1,75 +1,29 @@
-"""The broker's counters and histograms, and their export as Prometheus metrics.
-
-On the hot path, counting is a plain addition. Names, labels and text are made only when the metrics are
-requested (``broker.http``).
-"""
+"""One broker's state as Prometheus metrics: made when they are requested (``broker.http``)."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sized
+from typing import Any
 
+from millstream.broker.net.shared_io import SharedIO
+from millstream.broker.node import Node
 from millstream.broker.overload.description import dropped
+from millstream.broker.upkeep.compacting import Cleaner
 from millstream.broker.upkeep.stopped_logs import stopped_partitions
 from millstream.log.archive.copy import unarchived_bytes
-from millstream.wire.api_keys import APIS, PRIVATE, name_of
-
-if TYPE_CHECKING:
-    from millstream.broker.server import Server
-
+from millstream.wire.api_keys import name_of
 
 NAMED_TRANSACTIONS = 20
 
 
-class Histogram:
-    """Counts by upper bound, in seconds."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, *bounds: float) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.total += seconds
-
-    def buckets(self) -> list[tuple[str, int]]:
-        """The cumulative counts that Prometheus expects, by upper bound."""
-        found = []
-        below = 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            below += count
-            found.append((bound, below))
-        return found
-
-
-class Metrics:
-    """One broker's counters since it started."""
-
-    def __init__(self) -> None:
-        self.requests = [0] * (max((*APIS, *PRIVATE)) + 1)  # by api key
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.connections_opened = 0
-        self.connections_refused = 0
-        self.protocol_errors = 0
-        self.bugs = 0
-        self.throttled = 0  # requests over a client's quota
-        self.throttled_seconds = 0.0
-        self.storage_errors = 0  # appends, writes and syncs that failed on the disk
-        self.turn_seconds = Histogram(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5)
-        self.sync_seconds = Histogram(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-        self.handler_seconds = Histogram(0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
-
-
 class Collector:
-    """Builds Prometheus's metric families from one server's state, on each request for metrics."""
+    """Builds Prometheus's metric families from one broker's state, on each request for metrics."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, node: Node, shared: SharedIO, connections: Sized, cleaner: Cleaner) -> None:
+        self._node = node
+        self._shared = shared
+        self._connections = connections
+        self._cleaner = cleaner
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import (
@@ -78,9 +32,8 @@ class Collector:
             HistogramMetricFamily,
         )
 
-        server = self._server
-        node = server.node
-        metrics = node.metrics
+        node = self._node
+        counters = node.counters
 
         def counter(name: str, doc: str, value: float) -> Any:
             return CounterMetricFamily(f"millstream_{name}", doc, value=value)
@@ -89,41 +42,77 @@ class Collector:
             return GaugeMetricFamily(f"millstream_{name}", doc, value=value)
 
         requests = CounterMetricFamily("millstream_requests", "Requests received.", labels=["api"])
-        for api_key, count in enumerate(metrics.requests):
+        for api_key, count in enumerate(counters.requests):
             if count:
                 requests.add_metric([name_of(api_key)], count)
         yield requests
-        yield counter("received_bytes", "Bytes read from clients.", metrics.bytes_in)
-        yield counter("sent_bytes", "Bytes sent to clients.", metrics.bytes_out)
-        yield gauge("connections", "Clients connected.", len(server.connections))
-        yield counter("connections_opened", "Connections accepted.", metrics.connections_opened)
+        yield counter("received_bytes", "Bytes read from clients.", counters.bytes_in)
+        yield counter("sent_bytes", "Bytes sent to clients.", counters.bytes_out)
+        yield gauge("connections", "Clients connected.", len(self._connections))
+        yield counter("connections_opened", "Connections accepted.", counters.connections_opened)
         yield counter(
             "connections_refused",
-            "Connections over max.connections or the file limit.",
-            metrics.connections_refused,
+            "Connections refused because of max.connections or the limit of open files.",
+            counters.connections_refused,
         )
-        yield counter("protocol_errors", "Connections closed over bad requests.", metrics.protocol_errors)
-        yield gauge("request_buffer_bytes", "Memory of requests on their way in.", server.buffers.used)
+        yield counter(
+            "protocol_errors", "Connections closed because of a malformed request.", counters.protocol_errors
+        )
+        yield gauge("request_buffer_bytes", "Memory for partly received requests.", self._shared.buffers.used)
         yield gauge("long_polls", "Fetch requests waiting for records.", len(node.deadlines))
         yield gauge("fetch_sessions", "Incremental fetch sessions.", len(node.sessions))
-        yield counter("fetch_sessions_evicted", "Sessions ended to make room.", node.sessions.evicted)
-        yield gauge("topics", "Topics served.", len(node.hosted) // 2)
         yield counter(
-            "storage_errors", "Appends, writes and syncs that the disk refused.", metrics.storage_errors
+            "fetch_sessions_evicted",
+            "Fetch sessions evicted to make room for others.",
+            node.sessions.evicted,
         )
-        yield gauge("disk_full", "1: records are refused until there is room.", float(bool(node.full)))
-        yield gauge("memory_bytes", "What topics in memory have there.", node.memory.used)
-        yield gauge("memory_limit_bytes", "What they may have, together.", node.memory.limit)
-        yield counter("memory_spilled_bytes", "Bytes that went to the disk.", node.memory.spilled_bytes)
-        yield gauge("memory_full", "1: their records are refused.", float(node.memory.full is not None))
-        yield counter("throttled_requests", "Requests over their client's quota.", metrics.throttled)
-        yield counter("throttled_seconds", "For how long they were put off.", metrics.throttled_seconds)
-        yield gauge("held_requests", "Produce requests held for consumers.", len(node.backpressure))
+        yield gauge("topics", "Topics.", len(node.topics))
+        yield counter(
+            "storage_errors", "Appends, writes and syncs that failed on disk.", counters.storage_errors
+        )
+        yield gauge(
+            "disk_full", "1 if the disk is full and the broker refuses records.", float(bool(node.logs.full))
+        )
+        yield gauge("memory_bytes", "Memory that topics in memory use.", node.memory.used)
+        yield gauge(
+            "memory_limit_bytes",
+            "The most memory that topics in memory may use, together.",
+            node.memory.limit,
+        )
+        yield counter(
+            "memory_spilled_bytes",
+            "Bytes of topics in memory that moved to the disk.",
+            node.memory.spilled_bytes,
+        )
+        yield gauge(
+            "memory_full",
+            "1 if memory is full and records for topics in memory are refused.",
+            float(node.memory.full is not None),
+        )
+        yield counter(
+            "throttled_requests", "Requests that exceeded their client's quota.", counters.throttled
+        )
+        yield counter(
+            "throttled_seconds",
+            "How long those clients were throttled, in total.",
+            counters.throttled_seconds,
+        )
+        yield gauge(
+            "held_requests", "Produce requests held until consumers catch up.", len(node.backpressure)
+        )
 
         for name, doc, histogram in (
-            ("turn_seconds", "From a turn's first request to its last answer.", metrics.turn_seconds),
-            ("sync_seconds", "Disk syncs.", metrics.sync_seconds),
-            ("handler_seconds", "Requests that had to wait for something.", metrics.handler_seconds),
+            (
+                "turn_seconds",
+                "From the first request of an event-loop turn to its last response.",
+                counters.turn_seconds,
+            ),
+            ("sync_seconds", "Duration of disk syncs.", counters.sync_seconds),
+            (
+                "handler_seconds",
+                "Duration of requests that had to wait for something.",
+                counters.handler_seconds,
+            ),
         ):
             yield HistogramMetricFamily(
                 f"millstream_{name}", doc, buckets=histogram.buckets(), sum_value=histogram.total
@@ -133,25 +122,43 @@ class Collector:
 
     def _standby(self, counter: Any, gauge: Any) -> Iterator[Any]:
         """How far standbys are behind: as a standby knows it, and as its leader does."""
-        node = self._server.node
+        node = self._node
         if node.standby is not None:
             status = node.standby.status()
             for name, doc in (
-                ("connected", "1: the leader is there."),
-                ("behind_records", "Records that the leader has and this copy has not."),
-                ("behind_bytes", "Bytes of them."),
-                ("behind_seconds", "Since this copy last had everything."),
-                ("silent_seconds", "Since the leader was last heard of."),
+                ("connected", "1 if this standby is connected to its leader."),
+                ("behind_records", "Records that this standby has not copied yet."),
+                ("behind_bytes", "Bytes that this standby has not copied yet."),
+                ("behind_seconds", "Time since this standby last had everything."),
+                ("silent_seconds", "Time since this standby last heard from its leader."),
             ):
                 yield gauge(f"millstream_standby_{name}", doc, value=float(status[name]))
-            yield counter("millstream_standby_copied_bytes", "Bytes copied.", value=status["copied_bytes"])
-            yield counter("millstream_standby_breaks", "Times the leader was lost.", value=status["breaks"])
-        yield gauge("millstream_fenced", "1: replaced by another broker.", value=float(bool(node.fenced_by)))
-        in_sync = "This broker and its standbys that keep up."
+            yield counter(
+                "millstream_standby_copied_bytes",
+                "Bytes that this standby has copied.",
+                value=status["copied_bytes"],
+            )
+            yield counter(
+                "millstream_standby_breaks", "How often this standby lost its leader.", value=status["breaks"]
+            )
+        yield gauge(
+            "millstream_fenced",
+            "1 if another broker has replaced this one.",
+            value=float(bool(node.role.fenced_by)),
+        )
+        in_sync = "How many brokers are in sync: this one and its standbys."
         yield gauge("millstream_in_sync_replicas", in_sync, value=float(node.in_sync.count))
         labels = ["standby"]
-        records = gauge("millstream_follower_behind_records", "Records a standby has not yet.", labels=labels)
-        seconds = gauge("millstream_follower_behind_seconds", "Since it last had everything.", labels=labels)
+        records = gauge(
+            "millstream_follower_behind_records",
+            "Records that a standby has not copied yet.",
+            labels=labels,
+        )
+        seconds = gauge(
+            "millstream_follower_behind_seconds",
+            "Time since a standby last had everything.",
+            labels=labels,
+        )
         now = node.clock.monotonic()
         for follower in node.followers:
             status = follower.status(now)
@@ -164,24 +171,31 @@ class Collector:
         bytes_out = counter("millstream_topic_sent_bytes", "Record bytes fetched.", labels=["topic"])
         records = counter("millstream_topic_records", "Records appended.", labels=["topic"])
         labels = ["topic", "partition"]
-        end = gauge("millstream_partition_end_offset", "The next offset to be given.", labels=labels)
+        end = gauge(
+            "millstream_partition_end_offset", "The offset that the next record will get.", labels=labels
+        )
         start = gauge("millstream_partition_start_offset", "The oldest offset kept.", labels=labels)
         size = gauge("millstream_partition_size_bytes", "Bytes of log kept.", labels=labels)
-        unsynced = gauge("millstream_partition_unsynced_records", "Written, not synced.", labels=labels)
-        failed = gauge("millstream_partition_failed", "1: takes no more writes.", labels=labels)
+        unsynced = gauge(
+            "millstream_partition_unsynced_records", "Records written but not synced.", labels=labels
+        )
+        failed = gauge("millstream_partition_failed", "1 if the partition refuses writes.", labels=labels)
         offline = gauge(
-            "millstream_partition_offline", "1: records are missing; not served before a person decides.",
+            "millstream_partition_offline",
+            "1 if records are missing and the partition is not served until a person decides.",
             labels=labels,
-        )  # fmt: skip
+        )
         yield gauge(
             "millstream_partitions_stopped",
-            "Partitions that take no writes until the broker is restarted.",
-            value=len(stopped_partitions(self._server.node)),
+            "Partitions that refuse writes until the broker is restarted.",
+            value=len(stopped_partitions(self._node.topics.partitions())),
         )
         missed = counter(
-            "millstream_partition_missed_reads", "Fetches of records deleted before.", labels=labels
+            "millstream_partition_missed_reads",
+            "Fetches of records that were already deleted.",
+            labels=labels,
         )
-        for topic in self._server.node.topics():
+        for topic in self._node.topics:
             bytes_in.add_metric([topic.name], topic.bytes_in)
             bytes_out.add_metric([topic.name], topic.bytes_out)
             records.add_metric([topic.name], sum(p.log.end_offset - p.first_offset for p in topic.partitions))
@@ -205,31 +219,37 @@ class Collector:
 
     def _archive(self, counter: Any, gauge: Any) -> Iterator[Any]:
         """Copies to the archive, segments still to be copied, and reads. Nothing without an archive."""
-        archiving = self._server.node.archiving
+        archiving = self._node.archiving
         if archiving is None:
             return
         blocks = archiving.blocks
         for name, doc, value in (
             ("copied_bytes", "Bytes of log copied to the archive.", archiving.copied_bytes),
             ("copied_segments", "Segments copied to the archive.", archiving.copied_segments),
-            ("deleted_segments", "Segments deleted in the archive.", archiving.deleted_segments),
+            ("deleted_segments", "Segments deleted from the archive.", archiving.deleted_segments),
             ("copy_errors", "Rounds of archiving that failed.", archiving.copy_errors),
             ("read_bytes", "Bytes of log served from the archive.", archiving.read_bytes),
             ("read_errors", "Reads from the archive that failed.", archiving.read_errors),
             ("downloaded_bytes", "Bytes fetched from the archive.", blocks.downloaded),
-            ("cache_hits", "Blocks that were in memory, or on their way.", blocks.hits),
-            ("cache_misses", "Blocks that were not.", blocks.misses),
+            ("cache_hits", "Blocks that were in the cache or already being fetched.", blocks.hits),
+            ("cache_misses", "Blocks that had to be fetched.", blocks.misses),
         ):
             yield counter(f"millstream_archive_{name}", doc, value=value)
-        yield gauge("millstream_archive_cache_bytes", "Memory that blocks take.", value=blocks.held)
-        yield gauge("millstream_archive_away", "1: the archive does not answer.", value=archiving.is_away)
+        yield gauge("millstream_archive_cache_bytes", "Memory that cached blocks use.", value=blocks.held)
+        yield gauge("millstream_archive_away", "1 if the archive does not respond.", value=archiving.is_away)
         labels = ["topic", "partition"]
         archived = gauge("millstream_partition_archived_bytes", "Bytes of log in the archive.", labels=labels)
         behind = gauge(
-            "millstream_partition_unarchived_bytes", "Bytes of sealed segments not there yet.", labels=labels
+            "millstream_partition_unarchived_bytes",
+            "Bytes of sealed segments that are not in the archive yet.",
+            labels=labels,
         )
-        local = gauge("millstream_partition_local_start_offset", "The oldest offset here.", labels=labels)
-        for partition in self._server.node.partitions():
+        local = gauge(
+            "millstream_partition_local_start_offset",
+            "The oldest offset on the broker's own disk.",
+            labels=labels,
+        )
+        for partition in self._node.topics.partitions():
             log = partition.log
             if log.config.remote_storage_enable or log.archive.segments:
                 at = [partition.topic.name, str(partition.index)]
@@ -240,19 +260,25 @@ class Collector:
 
     def _compaction(self, counter: Any, gauge: Any) -> Iterator[Any]:
         """Compacted topics: how dirty their logs are, and what compaction has done."""
-        cleaner, node = self._server.cleaner, self._server.node
+        cleaner, node = self._cleaner, self._node
         for name, doc, value in (
-            ("passes", "Passes over a log that were finished.", cleaner.passes),
-            ("failures", "Passes that failed.", cleaner.failures),
-            ("read_bytes", "Bytes of log before they were compacted.", cleaner.bytes_read),
-            ("left_bytes", "Bytes of them that were left.", cleaner.bytes_written),
+            ("passes", "Compaction passes completed.", cleaner.passes),
+            ("failures", "Compaction passes that failed.", cleaner.failures),
+            ("read_bytes", "Bytes of log that compaction has read.", cleaner.bytes_read),
+            ("left_bytes", "Bytes of log that compaction has kept.", cleaner.bytes_written),
         ):
             yield counter(f"millstream_compaction_{name}", doc, value=value)
         at = ["topic", "partition"]
-        dirty = gauge("millstream_compaction_dirty_ratio", "Share that waits to be compacted.", labels=at)
-        since = gauge("millstream_compaction_age_seconds", "Since the last pass.", labels=at)
-        refused = gauge("millstream_compaction_uncleanable", "1: it failed, and is not tried.", labels=at)
-        for partition in node.partitions():
+        dirty = gauge(
+            "millstream_compaction_dirty_ratio", "Share of the log that is not compacted.", labels=at
+        )
+        since = gauge("millstream_compaction_age_seconds", "Time since the last compaction pass.", labels=at)
+        refused = gauge(
+            "millstream_compaction_uncleanable",
+            "1 if compaction of this log failed and is not retried.",
+            labels=at,
+        )
+        for partition in node.topics.partitions():
             compaction = partition.log.compaction
             if "compact" not in partition.log.config.cleanup_policy:
                 continue
@@ -267,14 +293,28 @@ class Collector:
     def _overload(self, counter: Any, gauge: Any) -> Iterator[Any]:
         """What the overload policies have done: requests held, records dropped."""
         by_topic = ["topic"]
-        held = counter("millstream_overload_held_requests", "Requests that were held.", labels=by_topic)
-        seconds = counter("millstream_overload_held_seconds", "For how long, in all.", labels=by_topic)
-        waiting = gauge("millstream_overload_waiting_requests", "Requests held now.", labels=by_topic)
-        records = counter("millstream_overload_dropped_records", "The oldest records, gone.", labels=by_topic)
-        size = counter("millstream_overload_dropped_bytes", "The same in bytes.", labels=by_topic)
-        node = self._server.node
-        for topic in node.topics():
-            gate = topic.gate
+        held = counter(
+            "millstream_overload_held_requests", "Produce requests that were held.", labels=by_topic
+        )
+        seconds = counter(
+            "millstream_overload_held_seconds",
+            "How long produce requests were held, in total.",
+            labels=by_topic,
+        )
+        waiting = gauge("millstream_overload_waiting_requests", "Produce requests held now.", labels=by_topic)
+        records = counter(
+            "millstream_overload_dropped_records",
+            "Records dropped to make room for new ones.",
+            labels=by_topic,
+        )
+        size = counter(
+            "millstream_overload_dropped_bytes",
+            "Bytes dropped to make room for new records.",
+            labels=by_topic,
+        )
+        node = self._node
+        for topic in node.topics:
+            gate = node.backpressure.gate_of(topic.name)
             if gate is not None:
                 held.add_metric([topic.name], gate.held)
                 seconds.add_metric([topic.name], gate.held_seconds)
@@ -287,12 +327,20 @@ class Collector:
 
     def _horizons(self, gauge: Any) -> Iterator[Any]:
         """Rates and forecasts. A forecast that never comes true (a full disk, say) has no metric."""
-        watch = self._server.node.watch
+        watch = self._node.watch
         labels = ["topic"]
-        rate = gauge("millstream_topic_records_per_second", "Records appended, lately.", labels=labels)
-        volume = gauge("millstream_topic_bytes_per_second", "Record bytes appended, lately.", labels=labels)
+        rate = gauge(
+            "millstream_topic_records_per_second",
+            "Records appended per second, averaged over recent time.",
+            labels=labels,
+        )
+        volume = gauge(
+            "millstream_topic_bytes_per_second",
+            "Record bytes appended per second, averaged over recent time.",
+            labels=labels,
+        )
         kept = gauge(
-            "millstream_topic_kept_seconds", "How far back retention reaches at these rates.", labels=labels
+            "millstream_topic_kept_seconds", "How far back retention reaches at present rates.", labels=labels
         )
         for name, topic in watch.topics.items():
             rate.add_metric([name], topic.records_per_second)
@@ -302,12 +350,14 @@ class Collector:
         yield from (rate, volume, kept)
         if watch.disk_free is not None:
             yield gauge(
-                "millstream_disk_free_bytes", "Left on the data directory's disk.", value=watch.disk_free
+                "millstream_disk_free_bytes",
+                "Free space on the data directory's disk.",
+                value=watch.disk_free,
             )
         if watch.disk_full_seconds is not None:
             yield gauge(
                 "millstream_disk_full_seconds",
-                "Until the disk is full at these rates, retention considered.",
+                "Time until the disk is full at present rates, taking retention into account.",
                 value=watch.disk_full_seconds,
             )
 
@@ -319,21 +369,23 @@ class Collector:
             labels=labels,
         )
         behind_seconds = gauge(
-            "millstream_group_lag_seconds", "From its oldest unread record to the newest one.", labels=labels
+            "millstream_group_lag_seconds",
+            "Time from a group's oldest unread record to the newest record.",
+            labels=labels,
         )
         loss = gauge(
             "millstream_group_loss_seconds",
-            "Until retention overtakes a group at these rates.",
+            "Time until retention overtakes a group at present rates.",
             labels=labels,
         )
         lost = counter(
             "millstream_group_lost_records", "Records deleted before a group read them.", labels=labels
         )
-        node = self._server.node
+        node = self._node
         for group in node.catalogue.groups_with_offsets():
             for topic, partitions in node.catalogue.offsets_of(group).items():
                 for index, committed in partitions.items():
-                    partition = node.partition(topic, index)
+                    partition = node.topics.partition(topic, index)
                     if partition is not None:
                         behind = max(0, partition.log.written_offset - committed.offset)
                         lag.add_metric([group, topic, str(index)], behind)
@@ -350,24 +402,30 @@ class Collector:
     def _transactions(self, counter: Any, gauge: Any) -> Iterator[Any]:
         """Open transactions, and the records that they keep from readers of committed records. There may be
         any number of transactional ids, so only the oldest open transactions are listed by id."""
-        node = self._server.node
+        node = self._node
         now_ms = node.clock.now_ms()
         counted = node.transactions.counters
         for name, doc, value in (
             ("committed", "Transactions committed.", counted.committed),
-            ("aborted", "Transactions aborted, by whomever.", counted.aborted),
-            ("timed_out", "Transactions aborted because they took too long.", counted.timed_out),
-            ("taken_over", "Transactions aborted because another producer came.", counted.taken_over),
-            ("fenced_requests", "Requests of producers that were replaced.", counted.fenced),
+            ("aborted", "Transactions aborted, for any reason.", counted.aborted),
+            ("timed_out", "Transactions aborted because they timed out.", counted.timed_out),
+            (
+                "taken_over",
+                "Transactions aborted because a new producer took over the transactional id.",
+                counted.taken_over,
+            ),
+            ("fenced_requests", "Requests refused because the producer had been replaced.", counted.fenced),
         ):
             yield counter(f"millstream_transactions_{name}", doc, value=value)
         unfinished = node.transactions.open_transactions()
-        yield gauge("millstream_transactions_open", "Transactions not ended.", value=len(unfinished))
+        yield gauge("millstream_transactions_open", "Open transactions.", value=len(unfinished))
         oldest = max(0, now_ms - unfinished[0].start_ms) / 1000 if unfinished else 0.0
-        yield gauge("millstream_transactions_oldest_seconds", "Age of the oldest of them.", value=oldest)
+        yield gauge(
+            "millstream_transactions_oldest_seconds", "Age of the oldest open transaction.", value=oldest
+        )
         age = gauge(
             "millstream_transaction_open_seconds",
-            f"Age of the {NAMED_TRANSACTIONS} oldest transactions that are not ended.",
+            f"Age of each of the {NAMED_TRANSACTIONS} oldest open transactions.",
             labels=["transactional_id"],
         )
         for transaction in unfinished[:NAMED_TRANSACTIONS]:
@@ -375,21 +433,21 @@ class Collector:
         yield age
         yield gauge(
             "millstream_transaction_markers_unwritten",
-            "Decisions that a partition could not be told yet.",
+            "Transaction markers that are decided but not yet written to their partitions.",
             value=len(node.transactions.markers.unwritten()),
         )
         labels = ["topic", "partition"]
         behind = gauge(
             "millstream_partition_unstable_records",
-            "Records that readers of committed records may not see yet.",
+            "Records that read_committed consumers can't see yet.",
             labels=labels,
         )
         since = gauge(
             "millstream_partition_unstable_seconds",
-            "Age of the oldest transaction that holds them back.",
+            "Age of the oldest open transaction in the partition.",
             labels=labels,
         )
-        for partition in node.partitions():
+        for partition in node.topics.partitions():
             log = partition.log
             if log.last_stable_offset < log.written_offset:
                 at = [partition.topic.name, str(partition.index)]

@@ -19,28 +19,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from millstream.broker.dispatch import Reply
+from millstream.broker.api.serving import ServedConnection
 from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.http import HttpServer
-from millstream.broker.net.buffers import RequestBuffers
-from millstream.broker.net.connection import Connection
-from millstream.broker.net.sharing import Turns
-from millstream.broker.net.turn import Turn
+from millstream.broker.metrics import Collector
+from millstream.broker.net.connection import ClientConnection
+from millstream.broker.net.loop_turn import LoopTurn
+from millstream.broker.net.shared_io import SharedIO
 from millstream.broker.node import Node
-from millstream.broker.standby.standby import Standby
-from millstream.broker.topics.preparation import Preparer
 from millstream.broker.topics.syncing import Syncer
-from millstream.broker.upkeep.cleaning import Cleaner
+from millstream.broker.upkeep.compacting import Cleaner
 from millstream.core.address import host_and_port
 from millstream.core.clock import Clock, SystemClock
 from millstream.core.config import BrokerConfig, with_changes
 from millstream.core.errors import ConfigError, MillstreamError, ProtocolError
-from millstream.core.logs import RateLimited, set_up_logging
+from millstream.core.log_output import RateLimited, set_up_logging
 from millstream.log.storage.files import Files
 
 _log = logging.getLogger(__name__)
 
-RECEIVE_BUFFER = 256 * 1024
 GRACE = 10.0  # seconds to finish work in progress when the broker is told to stop
 
 
@@ -50,40 +47,31 @@ class Server:
     def __init__(
         self, config: BrokerConfig, clock: Clock | None = None, *, files: Files | None = None
     ) -> None:
-        import millstream.broker.api  # noqa: F401  (registers every handler)
-
         _check_addresses(config)
         self.config = config
         self.clock = clock or SystemClock()
         self.loop = asyncio.get_running_loop()
-        self.ticks = 0  # roughly seconds; measures how long connections are idle
-        self.connections: set[Connection] = set()
-        self.tasks: set[asyncio.Future[Reply]] = set()
-        self.buffers = RequestBuffers(config.queued_max_request_bytes)
-        self.receive_buffer = bytearray(RECEIVE_BUFFER)
-        self.receive_view = memoryview(self.receive_buffer)
+        self.connections: set[ClientConnection] = set()
         self.is_ready = False
         self._complaints = RateLimited(_log)
         self.node = Node(config, self.clock, self.loop, files=files)
-        self.metrics = self.node.metrics
-        self.syncer = Syncer(self.loop, self.clock, self.metrics, threads=config.log_flush_threads)
-        self.turn = Turn(self.loop, self.clock, self.syncer, self.metrics)
-        self.preparer = Preparer(self.loop)
+        counters = self._counters = self.node.counters
+        self.syncer = Syncer(
+            self.loop, self.clock, threads=config.log_flush_threads, measured=counters.synced
+        )
+        self.turn = LoopTurn(self.loop, self.clock, self.syncer, counters)
+        self.shared = SharedIO(config, self.loop, self.clock, self.turn, self.node.throttling, counters)
         if config.follow:
-            host, port = _host_and_port("follow", config.follow)
-            self.node.not_leading(f"this broker is a standby; the one at {config.follow} leads")
-            self.node.standby = Standby(self.node, config.follow, host, port)
-            # Until the leader says where clients reach it. They must never take a standby for the leader.
-            self.node.lead_clients_to((self.node.own_id, host, port))
+            self.node.follow(config.follow, *_host_and_port("follow", config.follow))
         else:
             self.node.transactions.start(self.turn, self.syncer)
-        self.turns = Turns(self.loop)
         self.following: asyncio.Task[None] | None = None
         if self.node.archiving is not None:
             self.node.archiving.start(self.syncer)
         self.node.on_quotas = self._quotas_changed
-        self._housekeeping = Housekeeping(self)
-        self.cleaner = Cleaner(self)
+        self.housekeeping = Housekeeping(self.node, self.shared, self.connections, self.syncer)
+        self.cleaner = Cleaner(self.node.topics.partitions, lambda: self.node.config, self.clock, self.syncer)
+        self.collector = Collector(self.node, self.shared, self.connections, self.cleaner)
         self._listener: asyncio.Server | None = None
         self._http: HttpServer | None = None
         self._stopping = False
@@ -98,16 +86,14 @@ class Server:
                 host, port = _host_and_port("advertised.listener", self.config.advertised_listener)
             elif host in ("0.0.0.0", "::", ""):  # noqa: S104
                 host = socket.gethostname()  # a wildcard address is no address that a client could use
-            self.node.own_host, self.node.own_port = host, port
-            if self.node.standby is None:
-                self.node.host, self.node.port = host, port
+            self.node.role.listens_at(host, port, leads=self.node.standby is None)
             if self.config.http_listen:
-                self._http = HttpServer(self)
+                self._http = HttpServer(self.node, self.collector, lambda: self.is_ready)
                 await self._http.start(*_host_and_port("http.listen", self.config.http_listen))
         except BaseException:
             await self.stop()
             raise
-        self._housekeeping.start()
+        self.housekeeping.start()
         self.cleaner.start()
         self.is_ready = True
         if self.node.standby is not None:
@@ -132,15 +118,18 @@ class Server:
 
     async def _listen(self, host: str, port: int) -> asyncio.Server:
         try:
-            return await self.loop.create_server(lambda: Connection(self), host or None, port, backlog=1024)
+            return await self.loop.create_server(self._accept, host or None, port, backlog=1024)
         except OSError as error:
             raise _cannot_listen("listen", host, port, error) from error
 
+    def _accept(self) -> ServedConnection:
+        return ServedConnection(self.shared, self, self.node)
+
     # Called by connections
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: ClientConnection) -> None:
         self.connections.add(connection)
-        self.metrics.connections_opened += 1
+        self._counters.connections_opened += 1
         if self._stopping:
             connection.close()
         elif len(self.connections) > self.config.max_connections:
@@ -154,8 +143,8 @@ class Server:
                 "Raise the limit of open files (ulimit -n, or LimitNOFILE= in systemd)",
             )
 
-    def _refuse(self, connection: Connection, reason: str) -> None:
-        self.metrics.connections_refused += 1
+    def _refuse(self, connection: ClientConnection, reason: str) -> None:
+        self._counters.connections_refused += 1
         self._complaints.warning("refused", "connection from %s refused: %s", connection.peer, reason)
         connection.close()
 
@@ -163,18 +152,18 @@ class Server:
         for connection in self.connections:
             connection.look_up_quotas()
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: ClientConnection) -> None:
         self.connections.discard(connection)
 
-    def refused(self, connection: Connection, error: ProtocolError) -> None:
-        self.metrics.protocol_errors += 1
+    def refused(self, connection: ClientConnection, error: ProtocolError) -> None:
+        self._counters.protocol_errors += 1
         self._complaints.warning(
             "protocol", "connection from %s%s closed: it %s",
             connection.peer, f" ({connection.client_id!r})" if connection.client_id else "", error,
         )  # fmt: skip
 
-    def report_bug(self, connection: Connection, request: str, version: int, error: Exception) -> None:
-        self.metrics.bugs += 1
+    def report_bug(self, connection: ClientConnection, request: str, version: int, error: Exception) -> None:
+        self._counters.bugs += 1
         self._complaints.error(
             "bug", "%s version %d from %s failed; please report this", request, version, connection.peer,
             exc_info=error,
@@ -191,7 +180,7 @@ class Server:
         started = time.monotonic()
         if self._listener is not None:
             self._listener.close()
-        await self._housekeeping.stop()
+        await self.housekeeping.stop()
         if self.node.standby is not None:
             await self.node.standby.stop()
         await self._let_standbys_finish(started)
@@ -209,18 +198,21 @@ class Server:
             await asyncio.sleep(0.005)
         for connection in list(self.connections):
             connection.close()
-        for task in self.tasks:
+        for task in self.shared.tasks:
             task.cancel()
-        if self.tasks:
-            await asyncio.wait(self.tasks, timeout=1)
+        if self.shared.tasks:
+            await asyncio.wait(self.shared.tasks, timeout=1)
         while (  # noqa: ASYNC110
-            self.connections or not self.preparer.is_idle or self.turn.scheduled or not self.syncer.is_idle
+            self.connections
+            or not self.node.preparer.is_idle
+            or self.turn.scheduled
+            or not self.syncer.is_idle
         ):
             await asyncio.sleep(0.001)
         if self._http is not None:
             await self._http.stop()
-        self.preparer.close()
-        await self.node.removal.finish()
+        self.node.preparer.close()
+        await self.node.topic_admin.removal.finish()
         self.syncer.close()
         self.node.close()
         if was_ready:
@@ -230,7 +222,7 @@ class Server:
         """Take no more writes, wait for syncs in progress, and let the standbys copy everything."""
         if not len(self.node.followers):
             return
-        self.node.not_leading("this broker is being stopped")
+        self.node.role.stop_leading("this broker is being stopped")
         while not self.syncer.is_idle:
             if time.monotonic() - started > GRACE:
                 return
@@ -240,7 +232,7 @@ class Server:
 
 def _load_schemas() -> None:
     """Load the schemas that the first unusual request would otherwise wait for."""
-    from millstream.wire.codec.answers import request_reader
+    from millstream.wire.codec.schema_codec import request_reader
 
     request_reader(3, 12)
 

@@ -1,11 +1,11 @@
-"""The command line, ``millstream``: one module for each command or group of commands. It may import
-``client``, ``integration``, ``registry``, ``views``, ``jobs``, ``pipeline``, ``examples``, ``console`` and
-``core``; nothing imports it. Only ``serve``, ``promote`` and ``log`` import ``broker``, only ``log`` imports
-``log``, and only ``stage`` starts an embedded broker. Start reading at
-``COMMANDS``, the table of commands. Each command's module has a typer application named ``app`` and is
-imported when the command is used. It imports heavy modules (confluent-kafka, Spark, the broker) inside its
-functions, so that ``--help`` and completion answer at once. Errors are raised as a MillstreamError, which
-``execute`` prints as one line.
+"""The command line, ``millstream``: one module for each command or group of commands. May import ``core``,
+``client``, ``integration``, ``registry``, ``views``, ``jobs``, ``pipeline``, ``examples`` and ``console``;
+nothing imports it. Only ``serve``, ``promote`` and ``log`` import ``broker``, only ``log`` imports ``log``,
+and only ``stage`` starts an embedded broker. Start with ``COMMANDS`` below, the table of commands, and
+``version``, the shortest of them. Each command's module has a typer application named ``app`` and is imported
+when the command is used. It imports heavy modules (confluent-kafka, Spark, the broker) inside its functions,
+so that ``--help`` and completion answer at once. Errors are raised as a MillstreamError, which ``execute``
+prints as one line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.cli.terminal.help import App, Group, examples
+from millstream.cli.terminal.help import App, CommandGroup, examples
 from millstream.cli.terminal.mistakes import said
 from millstream.cli.terminal.output import printable
 from millstream.core.errors import ConfigError, MillstreamError
@@ -49,7 +49,7 @@ COMMANDS = {
 }
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """The commands in ``COMMANDS``. Each module is imported when its command is first needed."""
 
     def __init__(self, **attributes: Any) -> None:

@@ -73,12 +73,12 @@ def console(
 
     with needs_extra():
         from millstream.console.run import Console
-        from millstream.console.settings import Settings
+        from millstream.console.settings import ConsoleSettings
         from millstream.core.serving import run, set_up_logging
 
     set_up_logging()
     connection.servers()  # reports a malformed address now, before anything starts
-    settings = Settings(
+    settings = ConsoleSettings(
         connection,
         read_only=read_only,
         registry=registry,

@@ -7,8 +7,7 @@ import re
 import select
 import stat
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,22 +24,94 @@ from millstream.core.units import count
 
 if TYPE_CHECKING:
     from millstream.cli.terminal.signals import Interrupts
-    from millstream.client.librdkafka.admin import Admin
-    from millstream.client.librdkafka.consume import Gap, Reader, Subscription
+    from millstream.client.librdkafka.consume import Gap, RecordReader, Subscription
     from millstream.client.protocol.unreadable import Unreadable
-    from millstream.client.text.position import Range, TopicPartition
+    from millstream.client.text.position import Range
     from millstream.client.text.template import Template
 
 app = App()
 
 
-class Shape(StrEnum):
+class OutputShape(StrEnum):
     LINES = "lines"
     JSON = "json"
 
 
+OptionalTopicsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TOPIC...]", help="The topics.", autocompletion=complete_topic, show_default=False
+    ),
+]
+OffsetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--offset",
+        "-o",
+        metavar="FROM[:UNTIL]",
+        help="start, end, an offset (47), -3 (three before the end), +3 (three after the start), a time "
+        "(@-1h, @2026-01-01, @2026-01-01T10:30, @1699999999000), or a range (10:20, @-1h:end, :end). "
+        "Reading stops before UNTIL. [default: end]",
+    ),
+]
+NumberOption = Annotated[
+    int | None, typer.Option("--number", "-n", min=1, metavar="N", help="Stop after this many records.")
+]
+TemplateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="TEMPLATE",
+        help="%t topic, %p partition, %o offset, %k key, %s value, %h headers, %T time in ms, %D date "
+        "and time, %K and %S sizes in bytes, %J all as JSON, %% percent; \\n \\t \\xNN. "
+        "[default: %s\\n]",
+    ),
+]
+ShapeOption = Annotated[
+    OutputShape,
+    typer.Option(
+        "--output", metavar="lines|json", help="Lines in the --format, or one JSON object per line."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("-J", help="The same as --output json.")]
+PartitionsOption = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", metavar="N", help="Read only this partition. May be repeated."),
+]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        help="Read as a member of this group: share its partitions, and commit the offsets read.",
+    ),
+]
+PatternOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pattern",
+        metavar="REGEX",
+        help="Read every topic whose whole name matches, including new ones.",
+    ),
+]
+DecodeOption = Annotated[
+    Decode | None,
+    typer.Option(
+        "--decode",
+        metavar="auto|avro|protobuf|json",
+        help="Decode values by the schema id at their start. auto: decode keys and values that have one.",
+    ),
+]
+SkipUnreadableOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-unreadable",
+        help="Report unreadable records and continue after them, instead of stopping.",
+    ),
+]
+
 _BATCH = 2000
-_LOOK_FOR_NEW_EVERY = 5.0  # seconds
 
 
 @app.command(
@@ -58,80 +129,18 @@ _LOOK_FOR_NEW_EVERY = 5.0  # seconds
 @connected
 def consume(
     connection: Connection,
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TOPIC...]", help="The topics.", autocompletion=complete_topic, show_default=False
-        ),
-    ] = None,
-    offset: Annotated[
-        str | None,
-        typer.Option(
-            "--offset",
-            "-o",
-            metavar="FROM[:UNTIL]",
-            help="start, end, an offset (47), -3 (three before the end), +3 (three after the start), a time "
-            "(@-1h, @2026-01-01, @2026-01-01T10:30, @1699999999000), or a range (10:20, @-1h:end, :end). "
-            "Reading stops before UNTIL. [default: end]",
-        ),
-    ] = None,
-    number: Annotated[
-        int | None, typer.Option("--number", "-n", min=1, metavar="N", help="Stop after this many records.")
-    ] = None,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="TEMPLATE",
-            help="%t topic, %p partition, %o offset, %k key, %s value, %h headers, %T time in ms, %D date "
-            "and time, %K and %S sizes in bytes, %J all as JSON, %% percent; \\n \\t \\xNN. "
-            "[default: %s\\n]",
-        ),
-    ] = None,
-    output: Annotated[
-        Shape,
-        typer.Option(
-            "--output", metavar="lines|json", help="Lines in the --format, or one JSON object per line."
-        ),
-    ] = Shape.LINES,
-    as_json: Annotated[bool, typer.Option("-J", help="The same as --output json.")] = False,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", help="Read only this partition. May be repeated."),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            help="Read as a member of this group: share its partitions, and commit the offsets read.",
-        ),
-    ] = None,
-    pattern: Annotated[
-        str | None,
-        typer.Option(
-            "--pattern",
-            metavar="REGEX",
-            help="Read every topic whose whole name matches, including new ones.",
-        ),
-    ] = None,
-    decode: Annotated[
-        Decode | None,
-        typer.Option(
-            "--decode",
-            metavar="auto|avro|protobuf|json",
-            help="Decode values by the schema id at their start. auto: decode keys and values that have one.",
-        ),
-    ] = None,
+    topics: OptionalTopicsArgument = None,
+    offset: OffsetOption = None,
+    number: NumberOption = None,
+    template: TemplateOption = None,
+    output: ShapeOption = OutputShape.LINES,
+    as_json: JsonOption = False,
+    partition: PartitionsOption = None,
+    group: GroupOption = None,
+    pattern: PatternOption = None,
+    decode: DecodeOption = None,
     registry: RegistryOption = DEFAULT_REGISTRY,
-    skip_unreadable: Annotated[
-        bool,
-        typer.Option(
-            "--skip-unreadable",
-            help="Report unreadable records and continue after them, instead of stopping.",
-        ),
-    ] = False,
+    skip_unreadable: SkipUnreadableOption = False,
 ) -> int:
     """Print records: new ones like tail -f, from any point in the past, or a range.
 
@@ -139,49 +148,72 @@ def consume(
     without one. Ctrl-C or `| head` ends the command cleanly: the group's offsets are committed.
     """
     from millstream.client.librdkafka.admin import Admin
-    from millstream.client.text.position import END, Range, parse_range
-    from millstream.client.text.template import Template
-    from millstream.core.clock import SystemClock
+    from millstream.client.librdkafka.range_reader import RangeReader
 
-    if as_json or output is Shape.JSON:
-        if template is not None:
-            raise ConfigError("--format and --output json exclude each other; %J in a template is the JSON")
-        template = "%J\\n"
-    plain = Template(template if template is not None else "%s\\n", safe=sys.stdout.isatty())
-    shape = plain if decode is None else Decoding(plain, decode, registry)
+    wanted = _range(offset)
     expression = _expression(pattern)
     if not topics and expression is None:
         raise ConfigError("say which topics to read, or give a --pattern")
+    shape = _shape(template, decode, registry, as_json=as_json or output is OutputShape.JSON)
     on_unreadable = _say_unreadable if skip_unreadable else None
-    wanted = Range(END) if offset is None else parse_range(offset, SystemClock().now_ms())
-
+    reader: RecordReader
     with Admin(connection) as admin:
         names = list(dict.fromkeys(topics or ()))
         admin.describe_topics(names)  # for an unknown topic, the error lists the names that exist
         if group is None:
-            names += _matching(admin.topics(), expression, names)
-            reader = _reader(admin, names, wanted, partition, on_unreadable)
-    if group is None:
-        return _print(reader, shape, number, expression=expression, names=names, partition=partition)
-    if partition:
-        raise ConfigError("--partition and --group exclude each other: the group assigns the partitions")
+            reader = RangeReader(
+                admin,
+                names,
+                expression,
+                wanted,
+                partition or (),
+                on_gap=_say_gap,
+                on_unreadable=on_unreadable,
+            )
+    if group is not None:
+        if partition:
+            raise ConfigError("--partition and --group exclude each other: the group assigns the partitions")
+        names += [] if pattern is None else [f"^({pattern})$"]
+        reader = _member(connection, group, names, wanted, on_unreadable)
+    return _print(reader, shape, number)
+
+
+def _shape(
+    template: str | None, decode: Decode | None, registry: str, *, as_json: bool
+) -> Template | Decoding:
+    from millstream.client.text.template import Template
+
+    if as_json:
+        if template is not None:
+            raise ConfigError("--format and --output json exclude each other; %J in a template is the JSON")
+        template = "%J\\n"
+    plain = Template(template if template is not None else "%s\\n", safe=sys.stdout.isatty())
+    return plain if decode is None else Decoding(plain, decode, registry)
+
+
+def _range(offset: str | None) -> Range:
+    from millstream.client.text.position import END, Range, parse_range
+    from millstream.core.clock import SystemClock
+
+    return Range(END) if offset is None else parse_range(offset, SystemClock().now_ms())
+
+
+def _member(
+    connection: Connection,
+    group: str,
+    topics: Sequence[str],
+    wanted: Range,
+    on_unreadable: Callable[[Unreadable], None] | None,
+) -> Subscription:
+    from millstream.client.librdkafka.consume import Subscription
+
     if wanted.stop is not None or wanted.start.kind not in ("start", "end"):
         raise ConfigError(
             f"a group reads from its committed offsets; move them with "
             f"`millstream group seek {group} --to {wanted.start}`"
         )
-    from millstream.client.librdkafka.consume import Subscription
-
-    if pattern is not None:
-        names.append(f"^({pattern})$")
-    member = Subscription(
-        connection,
-        group,
-        names,
-        from_start=wanted.start.kind == "start",
-        on_unreadable=on_unreadable,
-    )
-    return _print(member, shape, number)
+    from_start = wanted.start.kind == "start"
+    return Subscription(connection, group, topics, from_start=from_start, on_unreadable=on_unreadable)
 
 
 def _expression(pattern: str | None) -> re.Pattern[str] | None:
@@ -193,86 +225,34 @@ def _expression(pattern: str | None) -> re.Pattern[str] | None:
         raise ConfigError(f"--pattern {pattern!r} is not a regular expression: {error}") from None
 
 
-def _matching(topics: dict[str, int], expression: re.Pattern[str] | None, already: list[str]) -> list[str]:
-    if expression is None:
-        return []
-    return [
-        name
-        for name in topics
-        if expression.fullmatch(name) and name not in already and not name.startswith("__")
-    ]
-
-
-def _reader(
-    admin: Admin,
-    names: list[str],
-    wanted: Range,
-    partition: list[int] | None,
-    on_unreadable: Callable[[Unreadable], None] | None,
-) -> Reader:
-    from millstream.cli.topic.command import chosen_partitions
-    from millstream.client.librdkafka.consume import Reader
-
-    places = chosen_partitions(admin.partitions(names), partition)
-    bounds = admin.bounds(places, committed_only=wanted.stop is not None)
-    starts = admin.resolve(dict.fromkeys(places, wanted.start), bounds=bounds)
-    stops = None
-    if wanted.stop is not None:
-        stops = admin.resolve(dict.fromkeys(places, wanted.stop), bounds=bounds)
-    if wanted.start.kind == "offset":
-        for place in places:
-            if wanted.start.value < bounds[place].start:
-                _say_gap(place, wanted.start.value, bounds[place].start)
-
-    def on_gap(gap: Gap) -> None:
-        _say_gap(gap.partition, gap.first, gap.until)
-
-    return Reader(admin.connection, starts, stops, on_gap=on_gap, on_unreadable=on_unreadable)
-
-
 def _say_unreadable(unreadable: Unreadable) -> None:
-    note(f"{unreadable}; going on at {unreadable.until}")
+    note(f"{unreadable}; continuing at {unreadable.until}")
 
 
-def _say_gap(place: TopicPartition, first: int, until: int) -> None:
+def _say_gap(gap: Gap) -> None:
+    place, first, until = gap
     if until < first:
         note(
             f"{place} now ends before offset {first}: created again, or cut; reading from its start, {until}"
         )
     else:
-        note(f"{place}: offsets {first} to {until - 1} are no longer there; going on at {until}")
+        note(f"{place}: offsets {first} to {until - 1} are no longer there; continuing at {until}")
 
 
-def _print(
-    reader: Reader | Subscription,
-    shape: Template | Decoding,
-    number: int | None,
-    *,
-    expression: re.Pattern[str] | None = None,
-    names: list[str] | None = None,
-    partition: list[int] | None = None,
-) -> int:
+def _print(reader: RecordReader, shape: Template | Decoding, number: int | None) -> int:
     """Write records until there are enough, the range is read, the user interrupts or the output closes."""
     from millstream.cli.terminal.signals import Interrupts
-    from millstream.client.librdkafka.consume import Reader, Subscription
 
     out = sys.stdout.fileno()
     # A terminal must not obey control characters in records. Files and pipes get the bytes unchanged.
     shown = for_terminal if sys.stdout.isatty() else bytes
     left = number
-    look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
     with Interrupts() as interrupts, reader:
-        while not interrupts and left != 0:
-            if isinstance(reader, Reader):
-                if reader.finished:
-                    break
-                if reader.follows and not partition and time.monotonic() > look_again:
-                    _follow_new(reader, expression, names or [])
-                    look_again = time.monotonic() + _LOOK_FOR_NEW_EVERY
+        while not interrupts and left != 0 and not reader.finished:
             try:
                 records = reader.read(_BATCH if left is None else min(left, _BATCH), 0.2)
             except DataLoss as problem:
-                raise DataLoss(f"{problem}; --skip-unreadable goes on after them") from None
+                raise DataLoss(f"{problem}; --skip-unreadable continues after them") from None
             if not records:
                 if nobody_reads():
                     break
@@ -282,11 +262,10 @@ def _print(
                     break
             except BrokenPipeError:
                 break
-            if isinstance(reader, Subscription):
-                reader.done(records)
+            reader.done(records)
             if left is not None:
                 left -= len(records)
-    if left and number is not None and not interrupts and isinstance(reader, Reader) and reader.finished:
+    if left and number is not None and not interrupts and reader.finished:
         note(f"only {count(number - left, 'record')} in that range")
     return 0
 
@@ -306,20 +285,3 @@ def _write(out: int, data: bytes, interrupts: Interrupts) -> bool:
         elif interrupts:
             return False
     return True
-
-
-def _follow_new(reader: Reader, expression: re.Pattern[str] | None, names: list[str]) -> None:
-    """Add partitions created since the last look: of a topic being read, or of a new topic that matches."""
-    from millstream.client.text.position import TopicPartition
-
-    topics = reader.topics(timeout=2.0)
-    names += _matching(topics, expression, names)
-    known = set(reader.partitions())
-    fresh = {
-        TopicPartition(name, index): 0
-        for name in names
-        for index in range(topics.get(name, 0))
-        if TopicPartition(name, index) not in known
-    }
-    if fresh:
-        reader.add(fresh)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.stage.demo_panel import Picture, display, summary
+from millstream.cli.stage.demo_panel import DemoPicture, display, summary
 from millstream.cli.stage.stage import Enough, Stage, remove
 from millstream.cli.terminal.help import App, examples
 from millstream.core.errors import ConfigError, MillstreamError
+from millstream.core.units import DurationError, duration_ms
 
 if TYPE_CHECKING:
     from millstream.cli.stage.demo_scene import Alerts, Payments
@@ -58,11 +59,10 @@ def demo(
     is compared with what was planted.
     """
     from millstream.cli.terminal.signals import Interrupts
-    from millstream.pipeline.dsl.expressions import ExpressionError, duration_ms
 
     try:
         seconds = duration_ms(for_) / 1000
-    except ExpressionError as error:
+    except DurationError as error:
         raise ConfigError(f"--for: {error}") from None
     if no_console and open_:
         raise ConfigError("--no-console and --open exclude each other: there would be nothing to open")
@@ -88,14 +88,14 @@ def demo(
     return 0
 
 
-class _Demo(Stage[Picture]):
+class _Demo(Stage[DemoPicture]):
     """The fraud example, with the demo's own panel."""
 
     _payments: Payments
     _alerts: Alerts
 
     def __init__(self, home: Path, interrupts: Interrupts, closing: ExitStack) -> None:
-        super().__init__(home, display(), Picture(), interrupts, closing)
+        super().__init__(home, display(), DemoPicture(), interrupts, closing)
         self._up_ms = 0  # when the pipeline had caught up with its backlog
         self._up = 0.0
 
@@ -167,7 +167,7 @@ class _Demo(Stage[Picture]):
         self.picture.blocked = self._blocked()
 
     def _blocked(self) -> int:
-        from millstream.views.views import open_reader
+        from millstream.views.opening import open_reader
 
         try:
             reader = open_reader(self.home / "pipeline" / "views.db")

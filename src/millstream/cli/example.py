@@ -13,6 +13,7 @@ import typer
 from millstream.cli.terminal.help import App, examples
 from millstream.cli.terminal.output import Output, OutputOption, show_json
 from millstream.core.errors import ConfigError
+from millstream.core.units import DurationError, duration_ms
 
 app = App(
     help="Example pipelines to read, run and start from.",
@@ -149,12 +150,11 @@ def run(
     """
     from millstream.cli.stage.example_stage import play
     from millstream.examples.catalogue import find
-    from millstream.pipeline.dsl.expressions import ExpressionError, duration_ms
 
     example = find(name)
     try:
         seconds = duration_ms(for_) / 1000
-    except ExpressionError as error:
+    except DurationError as error:
         raise ConfigError(f"--for: {error}") from None
     if seconds < 10:
         raise ConfigError(f"--for {for_}: in less than 10 seconds there is nothing to find")

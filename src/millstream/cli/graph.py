@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli.run.command import NameOption, PipelineArgument
+from millstream.cli.run.options import NameOption, PipelineArgument
 from millstream.cli.terminal.help import App, examples
 from millstream.cli.terminal.output import note
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = App()
 
 
-class Format(StrEnum):
+class DrawingFormat(StrEnum):
     TEXT = "text"
     MERMAID = "mermaid"
     SVG = "svg"
@@ -35,8 +35,8 @@ class Format(StrEnum):
 def graph(
     pipeline: PipelineArgument,
     format: Annotated[
-        Format, typer.Option("--format", "-F", metavar="text|mermaid|svg", help="The output format.")
-    ] = Format.TEXT,
+        DrawingFormat, typer.Option("--format", "-F", metavar="text|mermaid|svg", help="The output format.")
+    ] = DrawingFormat.TEXT,
     plan: Annotated[
         bool,
         typer.Option(
@@ -62,9 +62,9 @@ def graph(
     if plan:
         _analyse(planned, flow.name)
         print(planned.describe())
-    elif format is Format.MERMAID:
+    elif format is DrawingFormat.MERMAID:
         print(graph_of(flow).mermaid())
-    elif format is Format.SVG:
+    elif format is DrawingFormat.SVG:
         from millstream.pipeline.drawing.svg import draw_svg
 
         print(draw_svg(graph_of(flow), flow.name))
@@ -82,8 +82,8 @@ def _analyse(planned: Plan, name: str) -> None:
     if importlib.util.find_spec("py4j") is None:
         note("Spark is not installed, so the expressions were not checked: pip install 'millstream[spark]'")
         return
-    from millstream.pipeline.planning.analysis import analyse
-    from millstream.pipeline.spark.engine import end_engine, start_engine
+    from millstream.pipeline.run.analysis import analyse
+    from millstream.pipeline.spark.jvm import end_engine, start_engine
 
     with tempfile.TemporaryDirectory(prefix="millstream-plan-") as home:
         spark = start_engine(name, master="local[1]", log_file=Path(home) / "spark.log").result()

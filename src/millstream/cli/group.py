@@ -21,6 +21,7 @@ from millstream.core.units import count, runs
 
 if TYPE_CHECKING:
     from millstream.client.librdkafka.admin import Admin
+    from millstream.client.librdkafka.groups import GroupInfo
     from millstream.client.text.position import TopicPartition
     from millstream.jobs.owners import Owner
 
@@ -89,54 +90,15 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
         missed = missed_by(admin, group) or []
         owner = owners(admin, SystemClock().now_ms()).get(group)
     if output is Output.JSON:
-        show_json(
-            {
-                "group": info.name,
-                "state": info.state,
-                "type": info.kind,
-                "assignor": info.assignor,
-                "epoch": info.epoch,
-                "assignment_epoch": info.assignment_epoch,
-                "coordinator": info.coordinator,
-                "members": [
-                    {
-                        "id": member.id,
-                        "instance": member.instance,
-                        "client": member.client,
-                        "host": member.host,
-                        "epoch": member.epoch,
-                        "assigned": _as_json(member.assigned),
-                        "awaited": _as_json(member.awaited),
-                    }
-                    for member in info.members
-                ],
-                "committed": [
-                    {"topic": place.topic, "partition": place.partition, "offset": offset}
-                    for place, offset in committed.items()
-                ],
-                "missed": missed_json(missed),
-                "pipeline": _owner_json(owner),
-            }
-        )
-        return
-    assignor = f", assignor {info.assignor}" if info.assignor else ""
-    epochs = f", epoch {info.epoch}, assigned in {info.assignment_epoch}" if info.epoch is not None else ""
-    what = f"{info.state}, {info.kind}, {count(len(info.members), 'member')}"
-    if owner is not None and not info.members:
-        # The broker sees no members and calls the group empty.
-        what = f"owned by {owner}, which reads without being a member"
-    say(f"{info.name}: {what}{assignor}{epochs}")
-    if info.members:
-        columns = ["client", "host", "partitions", "reads"]
-        rows: list[list[Any]] = [
-            [member.instance or member.client, member.host, len(member.assigned), _reads(member.assigned)]
-            for member in info.members
+        shown = _group_json(info)
+        shown["committed"] = [
+            {"topic": place.topic, "partition": place.partition, "offset": offset}
+            for place, offset in committed.items()
         ]
-        if info.epoch is not None:
-            columns += ["waits for", "epoch"]
-            for row, member in zip(rows, info.members, strict=True):
-                row += [_reads(member.awaited), member.epoch]
-        show_table(columns, rows)
+        show_json(shown | {"missed": missed_json(missed), "pipeline": _owner_json(owner)})
+        return
+    say(_headline(info, owner))
+    _show_members(info)
     if committed:
         show_table(
             ["topic", "partition", "committed"],
@@ -145,6 +107,55 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     else:
         say("It has committed no offsets.")
     show_missed(missed)
+
+
+def _group_json(info: GroupInfo) -> dict[str, Any]:
+    return {
+        "group": info.name,
+        "state": info.state,
+        "type": info.kind,
+        "assignor": info.assignor,
+        "epoch": info.epoch,
+        "assignment_epoch": info.assignment_epoch,
+        "coordinator": info.coordinator,
+        "members": [
+            {
+                "id": member.id,
+                "instance": member.instance,
+                "client": member.client,
+                "host": member.host,
+                "epoch": member.epoch,
+                "assigned": _as_json(member.assigned),
+                "awaited": _as_json(member.awaited),
+            }
+            for member in info.members
+        ],
+    }
+
+
+def _headline(info: GroupInfo, owner: Owner | None) -> str:
+    assignor = f", assignor {info.assignor}" if info.assignor else ""
+    epochs = f", epoch {info.epoch}, assigned in {info.assignment_epoch}" if info.epoch is not None else ""
+    what = f"{info.state}, {info.kind}, {count(len(info.members), 'member')}"
+    if owner is not None and not info.members:
+        # The broker sees no members and calls the group empty.
+        what = f"owned by {owner}, which reads without being a member"
+    return f"{info.name}: {what}{assignor}{epochs}"
+
+
+def _show_members(info: GroupInfo) -> None:
+    if not info.members:
+        return
+    columns = ["client", "host", "partitions", "reads"]
+    rows: list[list[Any]] = [
+        [member.instance or member.client, member.host, len(member.assigned), _reads(member.assigned)]
+        for member in info.members
+    ]
+    if info.epoch is not None:
+        columns += ["waits for", "epoch"]
+        for row, member in zip(rows, info.members, strict=True):
+            row += [_reads(member.awaited), member.epoch]
+    show_table(columns, rows)
 
 
 def _owner_json(owner: Owner | None) -> dict[str, Any] | None:
@@ -361,7 +372,7 @@ def delete(
         _refuse_while_owned(admin, groups)
         offsets = {group: len(admin.committed(group)) for group in groups}
         what = ", ".join(f"{group} ({count(offsets[group], 'committed offset')})" for group in groups)
-        ask(f"Delete {what}? Consumers of that name begin anew.", yes=yes)
+        ask(f"Delete {what}? Consumers with that name start over.", yes=yes)
         failed = 0
         for group, error in admin.delete_groups(groups).items():
             if error is None:

@@ -163,7 +163,7 @@ def _show_one(group: GroupLag, *, named: bool) -> None:
     )
     for lag in group.lags:
         if lag.problem:
-            note(f"{lag.partition}: not all of it is known: {lag.problem}")
+            note(f"{lag.partition}: not fully known: {lag.problem}")
     if group.lost:
         note(f"{count(group.lost, 'record')} deleted before this group read them")
 

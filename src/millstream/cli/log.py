@@ -16,7 +16,7 @@ from millstream.cli.terminal.output import Output, OutputOption, say, show_json
 from millstream.core.units import bytes_text, count
 
 if TYPE_CHECKING:
-    from millstream.log.recovery.check import Finding, Progress, Summary
+    from millstream.log.recovery.check import CheckProgress, Finding, Summary
 
 app = App(help="Check and repair the data directory of a stopped broker.")
 
@@ -39,8 +39,8 @@ def check(
     the catalogue is damaged. A write that a crash cut off at the end of a partition, and other wrong indexes,
     are reported too. The next start repairs them, and no record acknowledged with acks=all is lost.
     """
-    from millstream.broker.catalogue.stopped import read_catalogue
-    from millstream.log.recovery.check import Finding, Progress, check_directory
+    from millstream.broker.catalogue.stopped_broker import read_catalogue
+    from millstream.log.recovery.check import CheckProgress, Finding, check_directory
 
     catalogue = read_catalogue(directory)
     findings: list[Finding] = []
@@ -52,7 +52,7 @@ def check(
             topic_ids=catalogue.topic_ids,
             first=catalogue.findings(directory),
         ):
-            if isinstance(item, Progress):
+            if isinstance(item, CheckProgress):
                 advance(item)
             elif isinstance(item, Finding):
                 findings.append(item)
@@ -91,7 +91,7 @@ def accept_loss(
     From the next start on, their remaining records are served again. New records continue after the highest
     known offset, so no offset is used twice: reading a missing record gives an error, never another record.
     """
-    from millstream.broker.catalogue.stopped import read_catalogue
+    from millstream.broker.catalogue.stopped_broker import read_catalogue
     from millstream.core.errors import DataDirectoryError
     from millstream.log.recovery.check import accept_losses
 
@@ -100,7 +100,9 @@ def accept_loss(
         raise DataDirectoryError(catalogue.problem)
     for finding in accept_losses(directory, partitions, catalogue.expected, topic_ids=catalogue.topic_ids):
         print(finding.message.partition(". Stop the broker")[0])
-    print(f"accepted for {count(len(partitions), 'partition')}; the next start goes on without these records")
+    print(
+        f"accepted for {count(len(partitions), 'partition')}; the next start continues without these records"
+    )
 
 
 @app.command(
@@ -157,14 +159,14 @@ def _show(summary: Summary) -> None:
         (summary.gap, "gap", "offsets that are in no file"),
         (summary.torn, "torn end", "cut off at the next start; nothing acknowledged with acks=all is lost"),
         (summary.transactions, "wrong entry", "readers of committed records may be given aborted ones"),
-        (summary.index, "wrong index", "built anew when it is needed"),
+        (summary.index, "wrong index", "rebuilt when needed"),
     ):
         if number:
             say(f"{count(number, noun)}: {meaning}")
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
+def _progress() -> Iterator[Callable[[CheckProgress], None]]:
     """A progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda progress: None

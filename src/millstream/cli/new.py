@@ -49,7 +49,7 @@ def new(
     there = [name for name in files if (directory / name).exists()]
     if there:
         raise ConfigError(
-            f"{directory} has {', '.join(there)} already, and nothing is written over; give another directory"
+            f"{directory} has {', '.join(there)} already, and nothing is overwritten; give another directory"
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -16,19 +16,17 @@ from millstream.cli.terminal.help import App, examples
 from millstream.cli.terminal.options import TopicArgument, connected
 from millstream.cli.terminal.output import note
 from millstream.client.connect import Connection
-from millstream.core.errors import ConfigError, InputError, MillstreamError, RequestFailed, UndecodableRecord
+from millstream.core.errors import ConfigError, MillstreamError, RequestFailed
 from millstream.core.units import count
 
 if TYPE_CHECKING:
     from millstream.cli.terminal.signals import Input, Interrupts
-    from millstream.client.librdkafka.admin import Admin
     from millstream.client.librdkafka.produce import Sender
-    from millstream.client.text.lines import Outgoing
 
 app = App()
 
 
-class Format(StrEnum):
+class RecordFormat(StrEnum):
     LINES = "lines"
     JSON = "json"
     RAW = "raw"
@@ -46,6 +44,106 @@ class Compression(StrEnum):
     SNAPPY = "snappy"
     LZ4 = "lz4"
     ZSTD = "zstd"
+
+
+FormatOption = Annotated[
+    RecordFormat,
+    typer.Option(
+        "--format",
+        "-F",
+        metavar="lines|json|raw",
+        help="lines: each line is a value. json: each line is an object with key, value, headers, "
+        "partition, timestamp. raw: the whole input is one value.",
+    ),
+]
+KeyOption = Annotated[
+    str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every record.")
+]
+KeySeparatorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key-separator",
+        "-K",
+        metavar="TEXT",
+        help="The text that separates the key from the value in a line.",
+    ),
+]
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record. May be repeated."),
+]
+TombstonesOption = Annotated[
+    bool,
+    typer.Option(
+        "--tombstones", "-Z", help="Send an empty value as null (a tombstone), which deletes the key."
+    ),
+]
+PartitionOption = Annotated[
+    int,
+    typer.Option(
+        "--partition", "-p", metavar="N", min=-1, help="The partition; -1 means that the key decides."
+    ),
+]
+TimestampOption = Annotated[
+    str | None,
+    typer.Option(
+        "--timestamp",
+        metavar="TIME",
+        help="The timestamp of every record: @2026-01-01, @-1h, or milliseconds since 1970.",
+    ),
+]
+InputFileOption = Annotated[
+    Path | None,
+    typer.Option("--file", "-f", metavar="FILE", help="Read this file instead of standard input."),
+]
+AcksOption = Annotated[
+    Acks,
+    typer.Option(
+        "--acks",
+        metavar="0|1|all",
+        help="When a record counts as delivered: 0 once sent, 1 once the broker has it, all once it is "
+        "safe (synced to disk).",
+    ),
+]
+CompressionOption = Annotated[
+    Compression,
+    typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        help="Give up on a record that is not acknowledged within this time.",
+    ),
+]
+SchemaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        metavar="FILE",
+        help="Register this schema (.avsc, .json, .proto), and encode the values, given as JSON, with it.",
+    ),
+]
+SubjectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--subject",
+        metavar="SUBJECT",
+        help="The subject to register the schema under. [default: TOPIC-value]",
+    ),
+]
+MessageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--message",
+        metavar="NAME",
+        help="The message type of the values, for a .proto file. [default: the first]",
+    ),
+]
+CreateOption = Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")]
 
 
 @app.command(
@@ -69,110 +167,23 @@ class Compression(StrEnum):
 def produce(
     connection: Connection,
     topic: TopicArgument,
-    format: Annotated[
-        Format,
-        typer.Option(
-            "--format",
-            "-F",
-            metavar="lines|json|raw",
-            help="lines: each line is a value. json: each line is an object with key, value, headers, "
-            "partition, timestamp. raw: the whole input is one value.",
-        ),
-    ] = Format.LINES,
-    key: Annotated[
-        str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every record.")
-    ] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            "--key-separator",
-            "-K",
-            metavar="TEXT",
-            help="The text that separates the key from the value in a line.",
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header", "-H", metavar="NAME=VALUE", help="A header of every record. May be repeated."
-        ),
-    ] = None,
-    tombstones: Annotated[
-        bool,
-        typer.Option(
-            "--tombstones", "-Z", help="Send an empty value as null (a tombstone), which deletes the key."
-        ),
-    ] = False,
-    partition: Annotated[
-        int,
-        typer.Option(
-            "--partition", "-p", metavar="N", min=-1, help="The partition; -1 means that the key decides."
-        ),
-    ] = -1,
-    timestamp: Annotated[
-        str | None,
-        typer.Option(
-            "--timestamp",
-            metavar="TIME",
-            help="The timestamp of every record: @2026-01-01, @-1h, or milliseconds since 1970.",
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Read this file instead of standard input."),
-    ] = None,
-    acks: Annotated[
-        Acks,
-        typer.Option(
-            "--acks",
-            metavar="0|1|all",
-            help="When a record counts as delivered: 0 once sent, 1 once the broker has it, all once it is "
-            "safe (synced to disk).",
-        ),
-    ] = Acks.ALL,
-    compression: Annotated[
-        Compression,
-        typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
-    ] = Compression.NONE,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout",
-            metavar="SECONDS",
-            min=0.1,
-            help="Give up on a record that is not acknowledged within this time.",
-        ),
-    ] = 30.0,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            "--schema",
-            metavar="FILE",
-            help="Register this schema (.avsc, .json, .proto), and encode the values, given as JSON, with "
-            "it.",
-        ),
-    ] = None,
-    subject: Annotated[
-        str | None,
-        typer.Option(
-            "--subject",
-            metavar="SUBJECT",
-            help="The subject to register the schema under. [default: TOPIC-value]",
-        ),
-    ] = None,
-    message: Annotated[
-        str | None,
-        typer.Option(
-            "--message",
-            metavar="NAME",
-            help="The message type of the values, for a .proto file. [default: the first]",
-        ),
-    ] = None,
+    format: FormatOption = RecordFormat.LINES,
+    key: KeyOption = None,
+    key_separator: KeySeparatorOption = None,
+    header: HeaderOption = None,
+    tombstones: TombstonesOption = False,
+    partition: PartitionOption = -1,
+    timestamp: TimestampOption = None,
+    file: InputFileOption = None,
+    acks: AcksOption = Acks.ALL,
+    compression: CompressionOption = Compression.NONE,
+    timeout: TimeoutOption = 30.0,
+    schema: SchemaOption = None,
+    subject: SubjectOption = None,
+    message: MessageOption = None,
     registry: RegistryOption = DEFAULT_REGISTRY,
-    create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")
-    ] = False,
+    create: CreateOption = False,
+    quiet: QuietOption = False,
 ) -> int:
     """Send records to a topic, from standard input or a file.
 
@@ -180,79 +191,58 @@ def produce(
     acknowledgements and prints how many records were delivered. The exit code is 1 if any was not.
     """
     from millstream.cli.terminal.signals import Input, Interrupts
-    from millstream.client.librdkafka.admin import Admin
-    from millstream.client.librdkafka.produce import Sender
+    from millstream.client.librdkafka.produce import Sender, send_all
+    from millstream.client.text.lines import batches_of_records
 
-    if format is not Format.LINES and key_separator is not None:
-        raise ConfigError("--key-separator goes with --format lines")
+    if format is not RecordFormat.LINES and key_separator is not None:
+        raise ConfigError("--key-separator requires --format lines")
     parse = _parser(format, key, key_separator, header, tombstones, partition, timestamp)
     if schema is not None:
         parse = _encoding(parse, schema, subject or f"{topic}-value", message, registry)
     elif subject is not None or message is not None:
-        raise ConfigError("--subject and --message go with --schema")
+        raise ConfigError("--subject and --message require --schema")
     if file is not None and not file.is_file():
         raise ConfigError(f"can't read {file}: {'not a file' if file.exists() else 'no such file'}")
-    with Admin(connection) as admin:
-        if create:
-            admin.create_topic(topic, if_not_exists=True)
-        try:
-            admin.describe_topics([topic])
-        except RequestFailed as error:
-            raise _or_create(error, topic) from None
-        batch_bytes = _batch_bytes(admin, topic)
     sender = Sender(
         connection,
         topic,
         acks=acks.value,
         compression=compression.value,
         timeout=timeout,
-        batch_bytes=batch_bytes,
+        batch_bytes=_batch_bytes(connection, topic, create=create),
     )
-
-    def ended() -> bool:
-        return bool(interrupts) or sender.failing()
-
-    problem: MillstreamError | None = None
     with Interrupts() as interrupts, _opened(file) as descriptor:
-        source = Input(descriptor, ended)
+        source = Input(descriptor, lambda: bool(interrupts) or sender.failing())
+        batches = batches_of_records(
+            source, parse, one=format is RecordFormat.RAW, empty_lines=format is RecordFormat.LINES
+        )
         with _progress(file, source, sender, quiet=quiet) as advance:
-            try:
-                for batch, lines in _records(format, parse, source):
-                    sender.send(batch, lambda: bool(interrupts), lines=lines)
-                    advance()
-                    if ended():
-                        break
-            except MillstreamError as error:
-                problem = error
+            problem = send_all(sender, batches, lambda: bool(interrupts), advance)
             _finish(sender, interrupts, timeout)
             advance()
     return _report(sender, problem, quiet=quiet)
 
 
-def _or_create(error: RequestFailed, topic: str) -> RequestFailed:
+def _batch_bytes(connection: Connection, topic: str, *, create: bool) -> int:
+    """The largest batch to send to the topic, which is created first if the user wants that."""
+    from millstream.client.librdkafka.admin import Admin
+    from millstream.client.librdkafka.produce import batch_bytes
     from millstream.core.kafka_errors import UNKNOWN_TOPIC_OR_PARTITION
 
-    if error.code != UNKNOWN_TOPIC_OR_PARTITION:
-        return error
-    return RequestFailed(error.code, error.name, f"{error}; --create creates {topic!r}")
-
-
-def _batch_bytes(admin: Admin, topic: str) -> int:
-    """The largest batch to send. It must not exceed the topic's ``max.message.bytes``, or the broker would
-    refuse batches of records that are small enough one by one.
-    """
-    from millstream.client.librdkafka.produce import BATCH_BYTES
-
-    try:
-        settings = {setting.name: setting.value for setting in admin.topic_config(topic)}
-    except RequestFailed:
-        return BATCH_BYTES  # the user may be allowed to write, but not to read settings
-    largest = int(settings.get("max.message.bytes") or BATCH_BYTES)
-    return max(1, min(BATCH_BYTES, largest - 100))  # leaves room for the batch's header
+    with Admin(connection) as admin:
+        if create:
+            admin.create_topic(topic, if_not_exists=True)
+        try:
+            admin.describe_topics([topic])
+        except RequestFailed as error:
+            if error.code != UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise RequestFailed(error.code, error.name, f"{error}; --create creates {topic!r}") from None
+        return batch_bytes(admin, topic)
 
 
 def _parser(
-    format: Format,
+    format: RecordFormat,
     key: str | None,
     key_separator: str | None,
     header: list[str] | None,
@@ -280,7 +270,7 @@ def _parser(
         "partition": partition,
         "timestamp": time,
     }
-    if format is Format.JSON:
+    if format is RecordFormat.JSON:
         return json_parser(**shared)
     separator = None
     if key_separator is not None:
@@ -292,64 +282,20 @@ def _parser(
 
 def _encoding(parse: Any, file: Path, subject: str, message: str | None, registry: str) -> Any:
     """A parser that encodes the values of its records by a schema. Registers the schema."""
-    import json
-
     client = open_registry(registry)
     from millstream.registry.schema import Schema
-    from millstream.registry.values import encoder
+    from millstream.registry.values import encoder, encoding_json
 
     kind, text = read_schema(file, None)
     schema = Schema(kind, text)
-    encode = encoder(client.parse(schema), client.register(subject, schema), message)
-
-    def encoded(line: bytes, number: int) -> Outgoing:
-        record: Outgoing = parse(line, number)
-        if record.value is None:
-            return record
-        try:
-            value = json.loads(record.value)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                number, f"a value that is encoded by a schema is JSON; this is not: {error}"
-            ) from None
-        try:
-            return record._replace(value=encode(value))
-        except UndecodableRecord as error:
-            raise InputError(number, str(error)) from None
-
-    return encoded
-
-
-def _records(
-    format: Format, parse: Any, source: Input
-) -> Iterator[tuple[list[Outgoing], Sequence[int] | None]]:
-    """Batches of records in the order of the input, with the line number of each record."""
-    from millstream.client.text.lines import blocks_of_lines, whole
-
-    if format is Format.RAW:
-        yield [parse(whole(source), 1)], None
-        return
-    number = 1
-    for lines in blocks_of_lines(source):
-        batch: list[Outgoing] = []
-        numbers: list[int] = []
-        try:
-            for line in lines:
-                if line or format is Format.LINES:
-                    batch.append(parse(line, number))
-                    numbers.append(number)
-                number += 1
-        except InputError:
-            yield batch, numbers  # records before the bad line are still sent
-            raise
-        yield batch, numbers
+    return encoding_json(parse, encoder(client.parse(schema), client.register(subject, schema), message))
 
 
 @contextmanager
 def _opened(file: Path | None) -> Iterator[int]:
     if file is None:
         if sys.stdin.isatty():
-            note("type records, one a line; Ctrl-D ends")
+            note("type records, one per line; Ctrl-D ends the input")
         yield sys.stdin.fileno()
         return
     try:

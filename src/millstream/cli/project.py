@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import dedent, fill
 
-from millstream.examples.shape import Example
+from millstream.examples.example import Example
 
 _TEST = '''\
 """The whole pipeline in a test: generated events in, what it finds out. No broker, no Spark, seconds.

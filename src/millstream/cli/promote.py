@@ -59,7 +59,7 @@ def promote(
         show_json({"promoted": allowed, "reasons": reasons, "lost": lost, "note": known})
         return 0 if allowed else 1
     if not allowed:
-        raise MillstreamError(f"{place} is not promoted: {'; '.join(reasons)}. --force does it all the same")
+        raise MillstreamError(f"{place} is not promoted: {'; '.join(reasons)}. --force promotes it anyway")
     for line in filter(None, (*reasons, known)):
         note(line)
     print(f"{place} {done}")

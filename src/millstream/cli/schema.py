@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = App(help="Manage schemas in a schema registry, by subject and version.")
 
 
-class Type(StrEnum):
+class SchemaType(StrEnum):
     AVRO = "avro"
     JSON = "json"
     PROTOBUF = "protobuf"
@@ -47,7 +47,7 @@ FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="The schema: .avsc, .json or .proto.", show_default=False)
 ]
 TypeOption = Annotated[
-    Type | None,
+    SchemaType | None,
     typer.Option("--type", "-t", metavar="avro|json|protobuf", help="[default: by the file's name]"),
 ]
 ReferenceOption = Annotated[
@@ -99,7 +99,7 @@ def list_(
     epilog=examples(
         ("millstream schema show payments-value", "the newest version"),
         ("millstream schema show payments-value --version 3", "an older one"),
-        ("millstream schema show --id 17", "the one that a record's header names"),
+        ("millstream schema show --id 17", "the schema that a record's header names"),
         ("millstream schema show payments-value > payments.avsc", "into a file"),
     )
 )
@@ -168,7 +168,7 @@ def register(
     client = open_registry(registry)
     schema = _read(client, file, type, reference)
     id_ = client.register(subject, schema, normalize=normalize)
-    say(f"{subject} has it as id {id_}")
+    say(f"{subject}: registered with id {id_}")
 
 
 @app.command(
@@ -292,7 +292,7 @@ def read_schema(file: Path, type: str | None) -> tuple[str, str]:
     kinds = {".avsc": "AVRO", ".avro": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
     kind = type.upper() if type is not None else kinds.get(file.suffix)
     if kind is None:
-        raise ConfigError(f"{file}: say with --type what it is; .avsc, .json and .proto go without saying")
+        raise ConfigError(f"{file}: give its type with --type; it is known only for .avsc, .json and .proto")
     try:
         return kind, file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -300,7 +300,7 @@ def read_schema(file: Path, type: str | None) -> tuple[str, str]:
         raise ConfigError(f"can't read {file}: {reason}") from None
 
 
-def _read(client: RegistryClient, file: Path, type: Type | None, reference: list[str] | None) -> Schema:
+def _read(client: RegistryClient, file: Path, type: SchemaType | None, reference: list[str] | None) -> Schema:
     from millstream.registry.schema import Reference, Schema
 
     kind, text = read_schema(file, type)

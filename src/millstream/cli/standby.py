@@ -49,10 +49,10 @@ def status(connection: Connection, output: OutputOption = Output.TABLE) -> int:
 def _show_standby(address: str, standby: dict[str, Any]) -> None:
     say(f"{address} is a standby of {standby['leader']}")
     if standby["whole"] is None:
-        say("it has no whole copy yet")
+        say("it has no complete copy yet")
     unknown = standby["unknown_since_ms"] is not None
     if not standby["connected"]:
-        say(f"the leader was last heard of {_time(standby['silent_seconds'])} ago")
+        say(f"the leader was last heard from {_time(standby['silent_seconds'])} ago")
     if standby["behind_records"]:
         say(f"{_behind(standby)}, {bytes_text(standby['behind_bytes'])}")
         for topic, partition, first, end in standby["missing"]:
@@ -60,7 +60,7 @@ def _show_standby(address: str, standby: dict[str, Any]) -> None:
     if standby["behind_commits"]:
         say(f"behind by {count(standby['behind_commits'], 'change')} of topics, offsets or transactions")
     if unknown:
-        say("what the leader acknowledged after it was last heard of is unknown")
+        say("what the leader acknowledged after it was last heard from is unknown")
     elif not standby["behind_records"] and not standby["behind_commits"]:
         say("it has everything")
 
@@ -71,7 +71,7 @@ def _show_leader(address: str, followers: list[dict[str, Any]]) -> None:
         place = _behind(follower) if follower["behind_records"] else "has everything"
         say(f"standby {follower['name']}: {place}")
     if not followers:
-        note("nobody follows it; `millstream serve --data DIR --follow` starts a standby")
+        note("no standby follows it; `millstream serve --data DIR --follow` starts a standby")
 
 
 def _behind(found: dict[str, Any]) -> str:

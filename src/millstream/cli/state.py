@@ -20,14 +20,14 @@ from millstream.core.errors import ConfigError
 from millstream.core.units import bytes_text, count
 
 if TYPE_CHECKING:
-    from millstream.pipeline.run.state_reader import StateEntry, StateReader
+    from millstream.pipeline.run.checkpoint.state_reader import StateEntry, StateReader
 
 app = App(help="Read the state of a job's stateful operators from its checkpoint.")
 
 _PARQUET_ROWS = 20_000  # in one row group
 
 
-class Format(StrEnum):
+class FileFormat(StrEnum):
     JSONL = "jsonl"
     PARQUET = "parquet"
 
@@ -87,10 +87,10 @@ def show(
     While the job runs, the output is a batch or two behind, so stop it first. The exit code is 1 if the
     requested key does not exist.
     """
-    from millstream.pipeline.run.state_reader import has_key, text
+    from millstream.pipeline.run.checkpoint.state_reader import has_key, text
 
     if key is not None and operator is None:
-        raise ConfigError("--key goes with an operator: millstream state show CHECKPOINT OPERATOR --key KEY")
+        raise ConfigError("--key requires an operator: millstream state show CHECKPOINT OPERATOR --key KEY")
     with _reader(checkpoint, state) as reader:
         if operator is None:
             return _show_operators(reader, output)
@@ -125,15 +125,15 @@ def export(
         str, typer.Option("--to", metavar="FILE", help="The file to write; - for standard output.")
     ] = "-",
     format: Annotated[
-        Format, typer.Option("--format", "-F", metavar="jsonl|parquet", help="The file format.")
-    ] = Format.JSONL,
+        FileFormat, typer.Option("--format", "-F", metavar="jsonl|parquet", help="The file format.")
+    ] = FileFormat.JSONL,
     state: StateOption = None,
 ) -> None:
     """Write the state of a job, as of its last committed batch, to a file.
 
     Each entry has its operator, bucket, container, key, value and due time.
     """
-    if to == "-" and format is Format.PARQUET:
+    if to == "-" and format is FileFormat.PARQUET:
         raise ConfigError("--format parquet needs a file: --to FILE")
     with _reader(checkpoint, state) as reader:
         chosen = reader.operators() if operator is None else [reader.find(operator)]
@@ -143,7 +143,7 @@ def export(
                 note(f"reading {one.name!r} as of batch {one.batch}: {count(len(one.heads), 'bucket')}")
                 yield from reader.entries(one, _progress if sys.stderr.isatty() else lambda done, of: None)
 
-        written = _write_jsonl(to, entries()) if format is Format.JSONL else _write_parquet(to, entries())
+        written = _write_jsonl(to, entries()) if format is FileFormat.JSONL else _write_parquet(to, entries())
     note(f"{written:,} {'entry' if written == 1 else 'entries'} written" + ("" if to == "-" else f" to {to}"))
 
 
@@ -164,7 +164,7 @@ def _show_operators(reader: StateReader, output: Output) -> int:
             ]
         )
     elif not operators:
-        note("no stateful operators in this checkpoint, or none that have begun")
+        note("no stateful operators in this checkpoint, or none has started")
     else:
         rows: list[list[str | int | None]] = [
             [one.query, one.name, len(one.heads), one.entries, bytes_text(one.bytes), one.batch]
@@ -177,9 +177,9 @@ def _show_operators(reader: StateReader, output: Output) -> int:
 @contextmanager
 def _reader(checkpoint: str, state: str | None) -> Iterator[StateReader]:
     """A reader on a Spark session of its own, whose log goes to a file and not to the screen."""
-    from millstream.pipeline.run.checkpoint import Checkpoint
-    from millstream.pipeline.run.state_reader import StateReader
-    from millstream.pipeline.spark.engine import end_engine, start_engine
+    from millstream.pipeline.run.checkpoint.checkpoint import Checkpoint
+    from millstream.pipeline.run.checkpoint.state_reader import StateReader
+    from millstream.pipeline.spark.jvm import end_engine, start_engine
 
     place = Checkpoint(_find(checkpoint))
     if place.local is not None and place.kept() is None:
@@ -224,7 +224,7 @@ def _write_parquet(to: str, entries: Iterator[StateEntry]) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from millstream.pipeline.run.state_reader import plain
+    from millstream.pipeline.run.checkpoint.state_reader import plain
 
     schema = pa.schema(
         [

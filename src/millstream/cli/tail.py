@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +15,72 @@ from millstream.client.connect import Connection
 from millstream.core.errors import ConfigError
 from millstream.core.units import bytes_text, count, duration_text
 
+if TYPE_CHECKING:
+    from millstream.integration.files.tail import Tail
+
 app = App()
+
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...", help="Files, or patterns with * and ? in quotes.", show_default=False),
+]
+ToOption = Annotated[
+    str,
+    typer.Option("--to", metavar="TOPIC", help="The topic to write to.", autocompletion=complete_topic),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-F",
+        metavar="FORMAT",
+        help="common or combined (Apache, nginx), json, logfmt, regex:PATTERN with named groups, or text "
+        "(lines unchanged).",
+    ),
+]
+KeyOption = Annotated[
+    str | None, typer.Option("--key", "-k", metavar="FIELD", help="The field to use as the record's key.")
+]
+TimeFieldOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time-field",
+        metavar="FIELD",
+        help="The field to use as the record's timestamp. [default: time, timestamp, @timestamp, ts, date]",
+    ),
+]
+RejectsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rejects",
+        metavar="TOPIC",
+        help="The topic for lines that don't match the format. [default: the same topic, as JSON with "
+        "raw and error]",
+        autocompletion=complete_topic,
+    ),
+]
+FromStartOption = Annotated[
+    bool,
+    typer.Option(
+        "--from-start",
+        help="On the very first start, read existing files from their start instead of their end.",
+    ),
+]
+OnceOption = Annotated[
+    bool,
+    typer.Option("--once", help="Read what is there, from the last position or the start, and stop."),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The name under which progress is kept. Only one process may use it at a time. [default: "
+        "derived from machine, topic and files]",
+    ),
+]
+CreateOption = Annotated[bool, typer.Option("--create", help="Create the topics if they do not exist.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")]
 
 
 @app.command(
@@ -36,72 +102,17 @@ app = App()
 @connected
 def tail(
     connection: Connection,
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...", help="Files, or patterns with * and ? in quotes.", show_default=False
-        ),
-    ],
-    to: Annotated[
-        str,
-        typer.Option("--to", metavar="TOPIC", help="The topic to write to.", autocompletion=complete_topic),
-    ],
-    format: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            "-F",
-            metavar="FORMAT",
-            help="common or combined (Apache, nginx), json, logfmt, regex:PATTERN with named groups, or text "
-            "(lines unchanged).",
-        ),
-    ] = "text",
-    key: Annotated[
-        str | None, typer.Option("--key", "-k", metavar="FIELD", help="The field to use as the record's key.")
-    ] = None,
-    time_field: Annotated[
-        str | None,
-        typer.Option(
-            "--time-field",
-            metavar="FIELD",
-            help="The field to use as the record's timestamp. [default: time, timestamp, @timestamp, ts, "
-            "date]",
-        ),
-    ] = None,
-    rejects: Annotated[
-        str | None,
-        typer.Option(
-            "--rejects",
-            metavar="TOPIC",
-            help="The topic for lines that don't match the format. [default: the same topic, as JSON with "
-            "raw and error]",
-            autocompletion=complete_topic,
-        ),
-    ] = None,
-    from_start: Annotated[
-        bool,
-        typer.Option(
-            "--from-start",
-            help="On the very first start, read existing files from their start instead of their end.",
-        ),
-    ] = False,
-    once: Annotated[
-        bool,
-        typer.Option("--once", help="Read what is there, from the last position or the start, and stop."),
-    ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="The name under which progress is kept. Only one process may use it at a time. [default: "
-            "derived from machine, topic and files]",
-        ),
-    ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Create the topics if they do not exist.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")
-    ] = False,
+    files: FilesArgument,
+    to: ToOption,
+    format: FormatOption = "text",
+    key: KeyOption = None,
+    time_field: TimeFieldOption = None,
+    rejects: RejectsOption = None,
+    from_start: FromStartOption = False,
+    once: OnceOption = False,
+    name: NameOption = None,
+    create: CreateOption = False,
+    quiet: QuietOption = False,
 ) -> int:
     """Send the lines of log files to a topic, each exactly once, through rotation, truncation and kill -9.
 
@@ -111,10 +122,7 @@ def tail(
     does not match the format is kept, with the reason. Ctrl-C ends the command cleanly, and the next start
     continues from there.
     """
-    import os
-
     from millstream.cli.terminal.signals import Interrupts
-    from millstream.client.librdkafka.admin import Admin
     from millstream.core.clock import SystemClock
     from millstream.integration.files.parse import parser
     from millstream.integration.files.tail import Tail, default_name
@@ -123,20 +131,12 @@ def tail(
     parse = parser(format, time_field=time_field)
     if key is not None and format == "text":
         raise ConfigError("--key names a field, and lines of --format text have none")
-    topics = [to] if rejects is None else [to, rejects]
-    with Admin(connection) as admin:
-        for topic in topics if create else ():
-            admin.create_topic(topic, if_not_exists=True)
-        admin.describe_topics(topics)
-        kept = {value.name: value.value for value in admin.topic_config(to)}.get("retention.ms")
-    retention_ms = int(kept or -1)
-    clock = SystemClock()
     tailing = Tail(
         connection,
         patterns,
         to,
         parse,
-        clock,
+        SystemClock(),
         name or default_name(to, patterns),
         rejects=rejects,
         key=key,
@@ -145,27 +145,31 @@ def tail(
         once=once,
         complain=note,
     )
+    tailing.find_topics(create=create)
     show = sys.stderr.isatty() and not quiet
-
-    def shown() -> None:
-        if show:
-            done = tailing.counters
-            line = f"{count(done.lines, 'line')}, {bytes_text(done.bytes)}, {os.path.basename(tailing.at)}"
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-
     with Interrupts() as interrupts:
         try:
-            tailing.run(lambda: bool(interrupts), shown)
+            tailing.run(lambda: bool(interrupts), lambda: _show(tailing) if show else None)
         finally:
             if show and tailing.counters.lines:
                 print(file=sys.stderr)
+    _sum_up(tailing, format.partition(":")[0], quiet=quiet)
+    return 0
+
+
+def _show(tailing: Tail) -> None:
     done = tailing.counters
+    line = f"{count(done.lines, 'line')}, {bytes_text(done.bytes)}, {os.path.basename(tailing.at)}"
+    print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def _sum_up(tailing: Tail, format: str, *, quiet: bool) -> None:
+    done, topic = tailing.counters, tailing.topic
     if not quiet:
-        apart = f", {done.unread:,} of them not in format {format.partition(':')[0]}" if done.unread else ""
-        note(f"sent {count(done.lines, 'line')} to {to}{apart}")
-    if done.oldest_ms is not None and 0 <= retention_ms < clock.now_ms() - done.oldest_ms:
+        apart = f", {done.unread:,} of them not in format {format}" if done.unread else ""
+        note(f"sent {count(done.lines, 'line')} to {topic}{apart}")
+    if (retention_ms := tailing.too_short_retention_ms()) is not None:
         note(
-            f"some lines are older than the {duration_text(retention_ms)} that {to} keeps (retention.ms):"
+            f"some lines are older than the {duration_text(retention_ms)} that {topic} keeps (retention.ms):"
             " they will be deleted soon"
         )
-    return 0

@@ -51,17 +51,20 @@ def list_(
     is the oldest in some partition, the list shows how many records it holds back. A hanging transaction is
     in a partition's log, but no coordinator knows it: it has no transactional id and never ends by itself.
     """
-    from millstream.client.prepared import token_of
-
     with _opened(connection) as transactions:
         found = transactions.transactions(ended=all_)
     now = _now()
     if output is Output.JSON:
         show_json([_json(info, now) for info in found])
-        return
-    if not found:
+    elif found:
+        _show(found, now)
+        for info in found:
+            _advise(info)
+    else:
         note("no transactional ids" if all_ else "no open transactions")
-        return
+
+
+def _show(found: list[TransactionInfo], now: int) -> None:
     show_table(
         ["transactional id", "producer", "state", "age", "timeout", "partitions", "holds back"],
         [
@@ -77,16 +80,21 @@ def list_(
             for info in found
         ],
     )
-    for info in found:
-        token = token_of(info) if info.two_phase and info.unfinished else None
-        if token is not None:
-            note(f"{info.transactional_id} waits for a decision: millstream txn commit {token} (or abort)")
-        if info.hangs:
-            place, start = info.stakes[0].partition, info.stakes[0].start
-            note(
-                f"producer {info.producer_id} hangs in {place}; end it with: millstream txn abort"
-                f" --topic {place.topic} --partition {place.partition} --start-offset {start}"
-            )
+
+
+def _advise(info: TransactionInfo) -> None:
+    """Print the command that ends a transaction which does not end by itself."""
+    from millstream.client.two_phase import token_of
+
+    token = token_of(info) if info.two_phase and info.unfinished else None
+    if token is not None:
+        note(f"{info.transactional_id} waits for a decision: millstream txn commit {token} (or abort)")
+    if info.hangs:
+        place, start = info.stakes[0].partition, info.stakes[0].start
+        note(
+            f"producer {info.producer_id} hangs in {place}; end it with: millstream txn abort"
+            f" --topic {place.topic} --partition {place.partition} --start-offset {start}"
+        )
 
 
 @app.command(
@@ -184,13 +192,13 @@ def abort(
     where = (topic, partition, start_offset)
     if (transaction is None) == all(part is None for part in where):
         raise ConfigError(
-            "give a transactional id; or, of one that hangs, --topic, --partition, --start-offset"
+            "give a transactional id, or for a hanging transaction --topic, --partition and --start-offset"
         )
     if transaction is not None:
         _abort_by_id(connection, transaction, yes=yes)
         return
     if topic is None or partition is None or start_offset is None:
-        raise ConfigError("one that hangs is named by all of --topic, --partition and --start-offset")
+        raise ConfigError("a hanging transaction needs all of --topic, --partition and --start-offset")
     place = TopicPartition(topic, partition)
     with _opened(connection) as transactions:
         info = transactions.hanging(place, start_offset)
@@ -200,7 +208,7 @@ def abort(
 
 
 def _abort_by_id(connection: Connection, name: str, *, yes: bool) -> None:
-    from millstream.client.prepared import Token, abort_prepared
+    from millstream.client.two_phase import Token, abort_prepared
     from millstream.core.errors import RequestFailed
     from millstream.core.kafka_errors import TRANSACTIONAL_ID_NOT_FOUND
 
@@ -262,8 +270,8 @@ def prepare(
     read past it.
     """
     from millstream.cli.terminal.signals import Input
-    from millstream.client.prepared import TwoPhase
     from millstream.client.text.lines import blocks_of_lines, line_parser
+    from millstream.client.two_phase import TwoPhase
 
     parse = line_parser(key_separator=key_separator.encode() if key_separator else None)
     with TwoPhase(connection, transactional_id) as txn:
@@ -283,7 +291,7 @@ def prepare(
 @connected
 def commit(connection: Connection, token: TokenArgument) -> None:
     """Commit a prepared transaction. Committing it again reports that and changes nothing."""
-    from millstream.client.prepared import Token, commit_prepared
+    from millstream.client.two_phase import Token, commit_prepared
 
     parsed = Token.parse(token)
     say(commit_prepared(connection, parsed).sentence(parsed))
@@ -334,8 +342,8 @@ def _lost(info: TransactionInfo) -> str:
     if where is None:
         return "It has written nothing yet."
     return (
-        f"What it wrote is lost, among the last {count(info.records, 'record')} of {where}, and so are the"
-        " offsets it was to commit."
+        f"Its records, among the last {count(info.records, 'record')} of {where}, are lost, and so are the"
+        " offsets that it would have committed."
     )
 
 

@@ -26,7 +26,7 @@ from millstream.cli.terminal.output import (
 from millstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from millstream.views.changes import Change
+    from millstream.views.watching import ViewChange
 
 app = App(
     help="Query, watch and drop views, the tables that pipelines keep. They can be read while a pipeline "
@@ -52,7 +52,7 @@ ViewsOption = Annotated[
 )
 def list_(views: ViewsOption = None, output: OutputOption = Output.TABLE) -> None:
     """List the views of a pipeline."""
-    from millstream.views.views import open_reader
+    from millstream.views.opening import open_reader
 
     reader = open_reader(_find(views))
     try:
@@ -100,7 +100,7 @@ def query(
 
     The exit code is 1 if the requested key does not exist.
     """
-    from millstream.views.views import open_reader
+    from millstream.views.opening import open_reader
 
     reader = open_reader(_find(views))
     try:
@@ -168,7 +168,7 @@ def watch(
     Ctrl-C or `| head` ends it.
     """
     from millstream.cli.terminal.signals import Interrupts
-    from millstream.views.changes import Watcher
+    from millstream.views.watching import Watcher
 
     if from_start and from_now:
         raise ConfigError("--from-start and --from-now exclude each other")
@@ -204,7 +204,8 @@ def drop(
     yes: YesOption = False,
 ) -> None:
     """Remove a view and its rows. Stop the pipeline that writes it first; the next run creates it again."""
-    from millstream.views.views import open_store, shown
+    from millstream.views.address import shown
+    from millstream.views.opening import open_store
 
     where = _find(views)
     ask(f"Remove view {view!r} from {shown(where)}?", yes=yes)
@@ -229,10 +230,10 @@ def _find(given: str | None) -> str:
     raise ConfigError("there are no views in ./.millstream; say where they are with --views FILE|URL")
 
 
-def _line(change: Change) -> str:
+def _line(change: ViewChange) -> str:
     """A change as a line for people: time, kind, key, and the values that changed."""
     if change.kind == "reset":
-        return "-- changes are missing that are not kept any more (or the view was made anew); all rows again"
+        return "-- some changes are no longer kept (or the view was created again); all rows follow again"
     if change.at_ms is None:
         when = "        "
     else:

@@ -1,8 +1,8 @@
 """Access to a broker by its address: millstream's own or Apache Kafka, with no difference but the address.
 May import ``core``, ``records`` and ``wire``; everything above it (pipeline, command line) reaches a broker
-only through this package or the Kafka protocol. Programs start with ``client.transaction`` and
-``client.Transactions``, which read, process and write, all or nothing. ``client.Inbox`` does the same with
-effects in a database, and ``client.TwoPhase`` commits together with another system.
+only through this package or the Kafka protocol. Start with ``connect`` (an address and how to connect) and
+``transaction`` (read, process and write, all or nothing). ``Inbox`` does the same with effects in a database,
+and ``TwoPhase`` commits together with another system.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from millstream.client.transaction import Transaction, Transactions, transaction
 if TYPE_CHECKING:
     from millstream.client.connect import Connection
     from millstream.client.inbox import Inbox, Reading
-    from millstream.client.prepared import (
+    from millstream.client.text.position import TopicPartition
+    from millstream.client.two_phase import (
         Outcome,
         Token,
         TwoPhase,
@@ -25,19 +26,18 @@ if TYPE_CHECKING:
         commit_prepared,
         list_prepared,
     )
-    from millstream.client.text.position import TopicPartition
 
 _PUBLIC = {
     "Connection": "millstream.client.connect",
     "Inbox": "millstream.client.inbox",
-    "Outcome": "millstream.client.prepared",
-    "Token": "millstream.client.prepared",
+    "Outcome": "millstream.client.two_phase",
+    "Token": "millstream.client.two_phase",
     "Reading": "millstream.client.inbox",
     "TopicPartition": "millstream.client.text.position",
-    "TwoPhase": "millstream.client.prepared",
-    "abort_prepared": "millstream.client.prepared",
-    "commit_prepared": "millstream.client.prepared",
-    "list_prepared": "millstream.client.prepared",
+    "TwoPhase": "millstream.client.two_phase",
+    "abort_prepared": "millstream.client.two_phase",
+    "commit_prepared": "millstream.client.two_phase",
+    "list_prepared": "millstream.client.two_phase",
 }
 
 __all__ = [

@@ -11,14 +11,11 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.client.text.position import TopicPartition
 from millstream.core.address import host_and_port
-from millstream.core.errors import BrokerUnavailable, ConfigError, MillstreamError, RequestFailed
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+from millstream.core.errors import BrokerUnavailable, ConfigError
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 
@@ -120,49 +117,6 @@ class Connection:
             raise ConfigError(f"librdkafka refuses the connection's settings: {error}") from None
 
 
-class Complaints:
-    """The last error that librdkafka reported by itself; passed to it as ``error_cb``.
-
-    A call that times out says only that. The reason (refused, not trusted, wrong password) was reported here.
-    """
-
-    def __init__(self) -> None:
-        self.last: KafkaError | None = None
-
-    def __call__(self, error: KafkaError) -> None:
-        if self.last is None or error.name() != "_ALL_BROKERS_DOWN":
-            self.last = error
-
-    @property
-    def final(self) -> bool:
-        """True if retrying is pointless: the broker is there and rejects the login."""
-        return self.last is not None and self.last.name() in _NOT_LET_IN
-
-
-_NOBODY_THERE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE")
-_NOT_LET_IN = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")
-
-
-def failure(
-    error: KafkaError, connection: Connection, what: str = "", *, complaints: Complaints | None = None
-) -> MillstreamError:
-    """librdkafka's error as one of millstream's: no broker there, or a broker that refused ``what``."""
-    if error.name() in _NOBODY_THERE and complaints is not None and complaints.last is not None:
-        error = complaints.last
-    if error.name() in _NOT_LET_IN:
-        return BrokerUnavailable(f"{connection.address} does not let us in: {_sentence(error)}")
-    if error.name() in _NOBODY_THERE:
-        return connection.unavailable(_sentence(error))
-    return RequestFailed(
-        error.code(), error.name(), f"{what}: {_sentence(error)}" if what else _sentence(error)
-    )
-
-
-def _sentence(error: KafkaError) -> str:
-    text: str = error.str()
-    return text.removeprefix("Broker: ").removeprefix("Local: ").rstrip(".")
-
-
 def load_profile(path: Path, name: str) -> dict[str, Any]:
     """A named set of connection settings from a TOML file, ``[profile.NAME]``."""
     try:
@@ -184,13 +138,13 @@ def load_profile(path: Path, name: str) -> dict[str, Any]:
     return dict(profiles[name])
 
 
-def theirs(partition: TopicPartition, offset: int = -1001) -> Any:
+def to_librdkafka(partition: TopicPartition, offset: int = -1001) -> Any:
     """A partition, and an offset in it, as a confluent-kafka object."""
     from confluent_kafka import TopicPartition as Theirs
 
     return Theirs(partition.topic, partition.partition, offset)
 
 
-def ours(partition: Any) -> TopicPartition:
+def from_librdkafka(partition: Any) -> TopicPartition:
     """The partition in a confluent-kafka object, without its other fields."""
     return TopicPartition(partition.topic, partition.partition)

@@ -43,7 +43,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from millstream.client.connect import Complaints, Connection, failure, theirs
+from millstream.client.connect import Connection, to_librdkafka
+from millstream.client.errors import Complaints, failure
 from millstream.client.librdkafka.batches import BLINK, GroupReader
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import (
@@ -180,7 +181,7 @@ class Transactions:
                 except TransactionAborted as aborted:
                     if not aborted.rebalanced:
                         raise
-                    log.info("%s; going on with the partitions that are ours now", aborted)
+                    log.info("%s; continuing with the partitions that are assigned now", aborted)
 
     # What a transaction needs from its producer ------------------------------------------------------
 
@@ -190,7 +191,7 @@ class Transactions:
         if self._producer is None:
             raise ConfigError("not connected: use it in a with statement")
         if self._current is not None and self._current.state == "open":
-            raise ConfigError("the transaction before is still open: one is ended before the next begins")
+            raise ConfigError("the previous transaction is still open: end it before the next one begins")
         self._refused.clear()
         try:
             self._producer.begin_transaction()
@@ -407,4 +408,4 @@ def transaction(
 
 def _offsets_after(records: list[Message]) -> list[Any]:
     last = {TopicPartition(record.topic(), record.partition()): record.offset() for record in records}
-    return [theirs(place, offset + 1) for place, offset in last.items()]
+    return [to_librdkafka(place, offset + 1) for place, offset in last.items()]

@@ -1,14 +1,14 @@
 """The web console shows what a broker holds and does: pages, a REST interface and live updates. It knows a
 broker by its address alone, so it works on Apache Kafka too: features that the broker lacks are greyed out,
-with the reason. It may import ``client``, ``registry``, ``views``, ``jobs`` and what draws a pipeline; only
-the command line imports it. It needs the extra ``millstream[console]``. Start reading at ``app`` (the
-application), ``observing`` (what the broker is asked) and ``screens``.
+with the reason. It may import ``core``, ``client``, ``registry``, ``views``, ``jobs`` and what draws a
+pipeline; only the command line imports it. It needs the extra ``millstream[console]``. Start reading at
+``app`` (the application), ``observing`` (what the broker is asked) and ``screens``.
 
     overview/ topics/ groups/ messages/ pipelines/ views/
                 one folder a noun: models (dataclasses and functions of the broker's answers, no HTTP), the
                 ``pages`` modules (pages, REST interface, live fragments) and ``templates/``
     observing/  ``sampler`` queries the broker every second or so, once for all viewers, with ``observer``;
-                ``asking`` sends all other requests: blocking calls on a bounded pool of threads
+                ``request_pool`` sends all other requests: blocking calls on a bounded pool of threads
     live/       ``updates``: server-sent events, HTML fragments for open pages; ``tails``: pages that follow a
                 topic, on separate threads, and a bounded number of them
     backend     what every handler uses: the broker, its snapshots, templates to HTML

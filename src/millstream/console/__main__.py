@@ -9,12 +9,12 @@ import sys
 
 from millstream.client.connect import Connection
 from millstream.console.run import Console
-from millstream.console.settings import Settings
+from millstream.console.settings import ConsoleSettings
 from millstream.core.serving import run_beside
 
 
 def main(broker: str, listen: str, registry: str | None = None) -> int:
-    return run_beside(Console(Settings(Connection.of(broker), registry=registry), listen=listen))
+    return run_beside(Console(ConsoleSettings(Connection.of(broker), registry=registry), listen=listen))
 
 
 if __name__ == "__main__":

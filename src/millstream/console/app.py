@@ -21,13 +21,13 @@ from litestar.static_files import create_static_files_router
 from millstream.console import guards, problems
 from millstream.console.backend import Backend
 from millstream.console.screens import SCREENS
-from millstream.console.settings import Settings
-from millstream.core.origin import own_names
+from millstream.console.settings import ConsoleSettings
+from millstream.core.http_origin import own_names
 
 _HERE = Path(__file__).parent
 
 
-def console_app(settings: Settings) -> Litestar:
+def console_app(settings: ConsoleSettings) -> Litestar:
     """The application. It queries the broker for as long as its lifespan lasts. Its handlers use
     ``app.state.backend``.
     """

@@ -31,13 +31,13 @@ from millstream.console.live import updates as live
 from millstream.console.live.leaving import Ended, leaving
 from millstream.console.live.tails import Seat, Tails
 from millstream.console.messages.schemas import Schemas
-from millstream.console.observing.asking import Asker
+from millstream.console.observing.request_pool import RequestPool
 from millstream.console.observing.sampler import Sampler
 from millstream.console.observing.snapshot import Snapshot
 from millstream.console.problems import Problem
-from millstream.console.settings import Settings
+from millstream.console.settings import ConsoleSettings
 from millstream.console.views import cells
-from millstream.console.views.databases import Databases, Place, places_of
+from millstream.console.views.databases import Databases, ViewDatabase, places_of
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
@@ -59,14 +59,14 @@ class Screen:
 class Backend:
     """The backend of one console. ``sampler`` has the latest snapshot, and ``ask`` queries the broker."""
 
-    def __init__(self, settings: Settings, screens: tuple[Screen, ...]) -> None:
+    def __init__(self, settings: ConsoleSettings, screens: tuple[Screen, ...]) -> None:
         self.settings = settings
         self.screens = screens
-        self._asker = Asker(settings.connection)
+        self._requests = RequestPool(settings.connection)
         self._searches = ThreadPoolExecutor(_SEARCHES, thread_name_prefix="search")
         self.tails = Tails()
-        self._turns = live.Turns(_STREAMS)
-        self.sampler = Sampler(self._asker)
+        self._turns = live.StreamTurns(_STREAMS)
+        self.sampler = Sampler(self._requests)
         self.views = Databases(settings.views, self._told_by_jobs)
         self.schemas = None if settings.registry is None else Schemas(settings.registry)
         self._templates = Environment(
@@ -94,7 +94,7 @@ class Backend:
     @property
     def asking(self) -> Connection:
         """The connection, with a time-out that is short enough for a page."""
-        return self._asker.connection
+        return self._requests.connection
 
     def start(self) -> None:
         self.sampler.start()
@@ -109,9 +109,9 @@ class Backend:
         await self.views.stop()
         self._searches.shutdown(wait=True, cancel_futures=True)
         self.tails.close()
-        self._asker.close()
+        self._requests.close()
 
-    def _told_by_jobs(self) -> list[Place]:
+    def _told_by_jobs(self) -> list[ViewDatabase]:
         seen = self.sampler.snapshot
         return [] if seen is None else places_of(job.status for job in seen.jobs.values())
 
@@ -119,11 +119,11 @@ class Backend:
 
     async def ask(self, question: Callable[[Admin], T]) -> T:
         """Call ``question`` with the broker's admin client, on another thread, and return its result."""
-        return await self._asker.ask(question)
+        return await self._requests.ask(question)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do other blocking work on the same threads."""
-        return await self._asker.run(work)
+        return await self._requests.run(work)
 
     async def look_for(self, request: Request[Any, Any, Any], work: Callable[[Ended], T]) -> T:
         """Do work that may take seconds on separate threads, so that it delays no other page. ``work`` is
@@ -185,7 +185,7 @@ class Backend:
         return self.fragment("status.html", problem=problem)
 
     def follow(
-        self, places: Sequence[Place], fragments: Callable[[], Awaitable[Mapping[str, str]]]
+        self, places: Sequence[ViewDatabase], fragments: Callable[[], Awaitable[Mapping[str, str]]]
     ) -> Stream:
         """A stream of the fragments of a page of views, rendered whenever something was written there."""
 

@@ -1,6 +1,6 @@
 """Decides which requests the console accepts, and what its pages may load.
 
-The console has no log-in, so the Host and the origin of requests are checked. ``millstream.core.origin``
+The console has no log-in, so the Host and the origin of requests are checked. ``millstream.core.http_origin``
 says why.
 """
 
@@ -16,7 +16,7 @@ from litestar.exceptions import PermissionDeniedException
 from litestar.handlers.base import BaseRouteHandler
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from millstream.core.origin import SAFE_METHODS, is_same_origin, may_be_called
+from millstream.core.http_origin import SAFE_METHODS, is_same_origin, may_be_called
 
 HEADERS = {
     "Content-Security-Policy": (

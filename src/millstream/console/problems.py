@@ -110,10 +110,10 @@ def _spec(description: str) -> ResponseSpec:
 
 
 RESPONSES = {
-    400: _spec("What was asked is not well formed; `detail` says what is wrong."),
+    400: _spec("The request is not well formed; `detail` says what is wrong."),
     403: _spec("Not allowed: the console is read-only, or the broker does not permit it."),
-    404: _spec("There is no such thing."),
-    409: _spec("Not as things are: a group has members, a job runs, a name is taken."),
+    404: _spec("It does not exist."),
+    409: _spec("The current state does not allow it: a group has members, a job runs, a name is taken."),
     429: _spec("Too much is under way; try again in a moment."),
     502: _spec("The broker, or a database of views, answered with an error."),
     503: _spec("No broker answers at the moment."),

@@ -9,7 +9,7 @@ from typing import Any
 from millstream.client.connect import Connection
 from millstream.console.app import console_app
 from millstream.console.backend import Backend
-from millstream.console.settings import Settings
+from millstream.console.settings import ConsoleSettings
 from millstream.core.serving import Served
 
 
@@ -22,11 +22,11 @@ class Console(Served):
 
     name = "console"
 
-    def __init__(self, broker: str | Connection | Settings, *, listen: str = "127.0.0.1:0") -> None:
+    def __init__(self, broker: str | Connection | ConsoleSettings, *, listen: str = "127.0.0.1:0") -> None:
         super().__init__(listen)
         if isinstance(broker, str):
             broker = Connection.of(broker)
-        self._settings = Settings(broker) if isinstance(broker, Connection) else broker
+        self._settings = ConsoleSettings(broker) if isinstance(broker, Connection) else broker
         self._backend: Backend | None = None
 
     @asynccontextmanager

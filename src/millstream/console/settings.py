@@ -8,7 +8,7 @@ from millstream.client.connect import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConsoleSettings:
     """``registry`` is the URL of a schema registry, and ``views`` are the databases of views. ``hosts`` are
     further names under which browsers may reach the console, besides IP addresses, localhost and the
     machine's own name.

@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from millstream.core.config import TopicConfig, ring_segment_bytes
+from millstream.core.topic_config import TopicConfig, ring_segment_bytes
 
 NO_LIMIT = -1
 _AS_RETENTION = -2  # of local.retention.*: the same as retention.*
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class Retained:
     """The retention of each partition of a topic."""
 
     retention_ms: int = NO_LIMIT
@@ -37,7 +37,7 @@ class Keeping:
     ring_bytes: int = NO_LIMIT  # the most a ring takes; enforced at any moment, retention only now and then
 
     @classmethod
-    def by(cls, config: TopicConfig) -> Keeping:
+    def by(cls, config: TopicConfig) -> Retained:
         deletes = "delete" in config.cleanup_policy
         return cls(
             config.retention_ms if deletes else NO_LIMIT,
@@ -48,7 +48,7 @@ class Keeping:
         )
 
     @classmethod
-    def on_disk(cls, config: TopicConfig) -> Keeping:
+    def on_disk(cls, config: TopicConfig) -> Retained:
         """What stays on the broker's own disk: less, if a topic is archived."""
         whole = cls.by(config)
         if not config.remote_storage_enable or config.remote_log_copy_disable:
@@ -61,7 +61,7 @@ class Keeping:
         )
 
     @classmethod
-    def of(cls, settings: Mapping[str, str | None]) -> Keeping:
+    def of(cls, settings: Mapping[str, str | None]) -> Retained:
         """From a topic's settings as a broker reports them. Compaction without deletion has no limit."""
         deletes = "delete" in (settings.get("cleanup.policy") or "delete")
         return cls(
@@ -131,7 +131,7 @@ def seconds_until_full(free: float, logs: Iterable[Growing]) -> float | None:
     return passed + max(0.0, free) / rate
 
 
-class Reader(NamedTuple):
+class ReaderPace(NamedTuple):
     """Where a reader is in one partition, and how fast it and the partition's writers are."""
 
     unread: int  # records
@@ -142,7 +142,7 @@ class Reader(NamedTuple):
     read_per_second: float = 0.0  # 0: it makes no progress
 
 
-def seconds_to_loss(keeping: Keeping, reader: Reader) -> float | None:
+def seconds_to_loss(keeping: Retained, reader: ReaderPace) -> float | None:
     """When retention overtakes a reader. 0: at the next check, because it is already beyond retention."""
     if reader.unread <= 0:
         return None
@@ -152,7 +152,7 @@ def seconds_to_loss(keeping: Keeping, reader: Reader) -> float | None:
     return _finite(soonest) if soonest < caught_up else None
 
 
-def _lost_by_time(keeping: Keeping, reader: Reader) -> float:
+def _lost_by_time(keeping: Retained, reader: ReaderPace) -> float:
     if keeping.retention_ms < 0 or reader.age is None:
         return inf
     left = keeping.retention_ms / 1000 - reader.age
@@ -164,7 +164,7 @@ def _lost_by_time(keeping: Keeping, reader: Reader) -> float:
     return left / (1 - pace) if pace < 1 else inf
 
 
-def _lost_by_size(keeping: Keeping, reader: Reader) -> float:
+def _lost_by_size(keeping: Retained, reader: ReaderPace) -> float:
     if keeping.kept_bytes < 0:
         return inf
     left = keeping.kept_bytes - reader.unread_bytes

@@ -45,7 +45,7 @@ class Setting:
 
     def check(self, value: Any) -> None:
         if self.kind is int and not -(2**63) <= value < 2**63:
-            raise ConfigError(f"{self.name}: {value} is beyond the 64 bits that a number has in Kafka")
+            raise ConfigError(f"{self.name}: {value} does not fit into Kafka's 64-bit numbers")
         if self.at_least is not None and value < self.at_least:
             raise ConfigError(f"{self.name}: {value} is not {self.accepted()}")
         if self.at_most is not None and value > self.at_most:

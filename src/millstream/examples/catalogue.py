@@ -1,12 +1,12 @@
-"""The examples that exist, by name."""
+"""All examples, by name."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 
 from millstream.core.errors import ConfigError
-from millstream.examples.shape import Example
+from millstream.core.units import did_you_mean
+from millstream.examples.example import Example
 
 NAMES = ("fraud", "pricing", "trading", "factory", "intrusion", "search")
 
@@ -16,10 +16,9 @@ def all_examples() -> list[Example]:
 
 
 def find(name: str) -> Example:
-    """An example by its name. An unknown name is reported as the user's mistake."""
+    """An example by its name. Raises ConfigError, with the names that exist, for an unknown one."""
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(NAMES)}"
+        hint = did_you_mean(name, NAMES) or f"there are: {', '.join(NAMES)}"
         raise ConfigError(f"there is no example {name!r}; {hint}")
     found: Example = importlib.import_module(f"millstream.examples.{name}").EXAMPLE
     return found

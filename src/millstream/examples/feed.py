@@ -1,6 +1,6 @@
-"""Send a generator's events to a broker: each when its time comes, or all as fast as possible.
+"""Send a generator's events to a broker: each when it is due, or all as fast as possible.
 
-``main`` is what ``python generate.py --broker 127.0.0.1:9092`` runs, in an example or in a copy of one.
+``python generate.py --broker 127.0.0.1:9092``, in an example or in a copy of one, runs ``main``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millstream.client.connect import DEFAULT_ADDRESS, Connection
 from millstream.client.librdkafka.produce import Sender
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import MillstreamError
-from millstream.examples.shape import Event, Generator
+from millstream.examples.example import Event, Generator
 
 
 def now_ms() -> int:
@@ -25,8 +25,8 @@ def now_ms() -> int:
 class Feed(threading.Thread):
     """Produces events on its own thread, and counts them.
 
-    A second of real time brings ``speed`` seconds of events. Events from before the generator's start are
-    sent at once; if ``speed`` is None, all of them are.
+    In one second it sends ``speed`` seconds of events. Events from before the generator's start are sent at
+    once. If ``speed`` is None, all events are.
     """
 
     def __init__(self, connection: Connection, generator: Generator, *, speed: float | None = 1.0) -> None:
@@ -62,13 +62,13 @@ class Feed(threading.Thread):
             for sender in self._senders.values():
                 if not sender.finish(10) or sender.failing():
                     raise sender.first_failure or MillstreamError(
-                        f"the broker at {self._connection.address} has not taken all records in 10 s"
+                        f"the broker at {self._connection.address} did not accept all records within 10 s"
                     )
         except Exception as error:
             self.error = error
 
     def _wait(self, event: Event, began: float) -> bool:
-        """Wait until the event's time has come. True if the feed has to end."""
+        """Wait until the event is due. True if the feed has to end."""
         if self._speed is not None:
             due = began + (event.at_ms - self.generator.start_ms) / 1000 / self._speed
             wait = due - time.monotonic()
@@ -89,10 +89,10 @@ def main(make: Callable[..., Generator], arguments: Sequence[str] | None = None)
     """Run from the command line: produce a generator's events until they end, or until Ctrl-C."""
     parser = argparse.ArgumentParser(description="Produce generated events to a broker, until Ctrl-C.")
     parser.add_argument("--broker", default=DEFAULT_ADDRESS, help=f"the broker [{DEFAULT_ADDRESS}]")
-    parser.add_argument("--seed", type=int, default=7, help="other events, other answers [7]")
-    parser.add_argument("--seconds", type=float, help="end after so many seconds of events")
+    parser.add_argument("--seed", type=int, default=7, help="another seed gives other events [7]")
+    parser.add_argument("--seconds", type=float, help="stop after this many seconds of events")
     parser.add_argument(
-        "--speed", type=float, default=1.0, help="seconds of events in a second; 0: as fast as they go [1]"
+        "--speed", type=float, default=1.0, help="seconds of events per second; 0: as fast as possible [1]"
     )
     given = parser.parse_args(arguments)
     connection = Connection.of(given.broker)

@@ -1,4 +1,4 @@
-"""Run a generator's events through a pipeline in the test driver: seconds of work for an hour of events."""
+"""Run a generator's events through a pipeline in the test driver: an hour of events takes seconds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
-from millstream.examples.shape import Event, Generator, Results
+from millstream.examples.example import Event, Generator, Results
 from millstream.testing import Driver, Record
 
 
 def trial(pipeline: Path, generator: Generator, topics: Iterable[str], *, batch: int = 2000) -> Results:
-    """What a bounded generator's events produce in ``topics``. Each ``batch`` of events is one job batch."""
+    """The results in ``topics`` for a bounded generator's events, in batches of ``batch`` events."""
     with Driver(pipeline) as driver:
         feed(driver, generator.events(), batch=batch)
         driver.finish()

@@ -1,4 +1,3 @@
-"""Ways in and out of the log for other systems: files today.
-
-May import ``client``.
+"""Ways in and out of the log for other systems: files today. May import ``core`` and ``client``. Start with
+``files``.
 """

@@ -40,7 +40,10 @@ class Owner:
         """Why the offsets must not be changed now; empty if they may be."""
         if not self.runs:
             return ""
-        return f"pipeline {self.job} runs, and keeps in these offsets which batches are done; stop it first"
+        return (
+            f"pipeline {self.job} is running, and stores in these offsets which batches are done;"
+            " stop it first"
+        )
 
     def __str__(self) -> str:
         where = f" as process {self.pid} on {self.host}" if self.runs and self.host else ""

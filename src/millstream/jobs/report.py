@@ -30,7 +30,7 @@ _SILENT_HEARTBEATS = 4  # this many may be missed: a broker's hiccup does not me
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """A box of the graph: a topic, a stream or a view. ``streams`` are the names of the operators in it.
 
     ``kind`` is ``topic``, ``view`` or the kind of the stream. ``entries`` and ``bytes`` are the size of its
@@ -67,7 +67,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchReport:
     """A batch of a query. ``parts`` says where its time went: milliseconds for each of ``PARTS``."""
 
     query: str
@@ -133,9 +133,9 @@ class JobStatus:
     views_at: str | None = None  # a file or a URL, without password
     views: list[str] = field(default_factory=list)
     queries: list[QueryStatus] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[GraphNode] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
-    batches: list[Batch] = field(default_factory=list)  # the last ones, oldest first
+    batches: list[BatchReport] = field(default_factory=list)  # the last ones, oldest first
     errors: list[JobError] = field(default_factory=list)  # the last ones, newest first
 
 
@@ -153,7 +153,7 @@ def with_lags(queries: Iterable[QueryStatus], lags: Mapping[str, Mapping[str, in
     ]
 
 
-def nodes_with_lags(nodes: Iterable[Node], lags: Mapping[str, Mapping[str, int]]) -> list[Node]:
+def nodes_with_lags(nodes: Iterable[GraphNode], lags: Mapping[str, Mapping[str, int]]) -> list[GraphNode]:
     """The graph's boxes, each topic with the lag of the query that is furthest behind in it."""
     found: dict[str, int] = {}
     for by_topic in lags.values():

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millstream.core.clock import Clock, SystemClock
-from millstream.core.config import TopicConfig
 from millstream.core.errors import DataDirectoryError, LogError, LogFailed, LogOffline
-from millstream.log.failing import NO_ROOM, UNREADABLE, go_offline
+from millstream.core.topic_config import TopicConfig
+from millstream.log.disk_failures import NO_ROOM, UNREADABLE
 from millstream.log.partition import PartitionLog
 from millstream.log.recovery.recovery import open_partition
 from millstream.log.recovery.shortfall import (
@@ -241,7 +241,7 @@ class LogDirectory:
         path = f"{self.path}/{wanted.topic}-{wanted.partition}"
         files.make_directory(path)
         log = self._new_log(wanted, path, FilePool(files, limit=4), lambda: None)
-        go_offline(log, why)
+        log.go_offline(why)
         return log
 
     def _new_log(
@@ -330,7 +330,7 @@ class LogDirectory:
             if not is_accepted:
                 self.forget_offsets([(wanted.topic, wanted.partition)])
             _log.warning(
-                "%s is of another topic of that name, with the id %s; it was set aside as %s",
+                "%s belongs to another topic of that name, with the id %s; it was set aside as %s",
                 path,
                 found,
                 aside.name,

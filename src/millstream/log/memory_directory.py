@@ -17,8 +17,8 @@ import os
 import threading
 
 from millstream.core.clock import Clock
-from millstream.core.config import TopicConfig
 from millstream.core.errors import LogFailed
+from millstream.core.topic_config import TopicConfig
 from millstream.log.directory import LogDirectory
 from millstream.log.partition import PartitionLog
 from millstream.log.segment.segment import LOG_SUFFIX
@@ -116,8 +116,8 @@ class MemoryDirectory:
         if self.full is None:
             self.full = LogFailed(
                 f"the memory for topics is full: millstream.memory.bytes is {self.limit}. Records are "
-                "refused until a tenth of it is free; reads go on. Have topics keep less, choose another "
-                "millstream.overload for them, or raise it"
+                "refused until a tenth of it is free; reads continue. Have topics keep less, choose another "
+                "millstream.overload for them, or raise the limit"
             )
             _log.error("%s", self.full)
             for log in self.logs.values():
@@ -128,7 +128,7 @@ class MemoryDirectory:
         """Accept records again if there is room."""
         if self.full is not None and self.used <= self.limit - self.limit // 10:
             self.full = None
-            _log.info("there is room in the memory for topics again: records are taken")
+            _log.info("there is room in the memory for topics again: records are accepted")
             for log in self.logs.values():
                 log.suspend(None)
 

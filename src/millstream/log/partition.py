@@ -5,7 +5,7 @@
 ``append`` assigns offsets and stages small batches in memory. ``write_staged`` writes everything staged
 to the file in one write, and from then on readers see it. ``sync`` makes it survive the machine. If a
 write fails, everything staged is undone (offsets, index entries, producers' sequences), as if it had
-never been appended. If a sync fails, the log takes no more writes, for good (``log.failing``).
+never been appended. If a sync fails, the log takes no more writes, for good (``log.disk_failures``).
 
 All methods belong to one thread, except ``sync``, which may run in another, one call at a time.
 """
@@ -20,30 +20,27 @@ from collections.abc import Callable
 from crc32c import crc32c
 
 from millstream.core.clock import Clock
-from millstream.core.config import TopicConfig
 from millstream.core.errors import AppendRefused, LogFailed, LogOffline
 from millstream.core.kafka_errors import CORRUPT_MESSAGE
+from millstream.core.topic_config import TopicConfig
 from millstream.log.appended import Appended, appended
-from millstream.log.archive.journal import Archive
 from millstream.log.compaction.compaction import Compaction
-from millstream.log.epochs import LeaderEpochs
-from millstream.log.failing import fail, out_of_range, refused, sync_failed
-from millstream.log.producers import Producers
+from millstream.log.disk_failures import fail, out_of_range, refused, sync_failed
 from millstream.log.refusal import FROM_PRODUCERS, HIGHEST_CODEC, refusal
 from millstream.log.retention import Retention, RetentionClock
 from millstream.log.ring import Ring
 from millstream.log.segment.scan import MAX_RELATIVE_OFFSET, Damage
 from millstream.log.segment.segment import Segment, file_name
-from millstream.log.segment.segments import NOTHING, Segments, Slice
+from millstream.log.segment.segments import NOTHING, LogSlice, Segments
 from millstream.log.segment.time_search import Place, Search, run_here
 from millstream.log.segment.unsynced import Unsynced
-from millstream.log.snapshots import SNAPSHOT_SUFFIX, snapshot_of
+from millstream.log.snapshots import snapshot_of
+from millstream.log.state import LogState
 from millstream.log.storage.files import FilePool, replace_file
 from millstream.log.transactions import (
     OpenTransaction,
     ProducerDescription,
     RequestTransaction,
-    Transactions,
     describe_producers,
     open_transactions,
 )
@@ -73,7 +70,7 @@ _RECENT = 1024  # appends whose positions are cached for readers near the end
 TransactionsGate = Callable[["PartitionLog", RequestTransaction | None, int, int], None]
 
 
-class PartitionLog:
+class PartitionLog(LogState):
     """The log of one partition. ``LogDirectory.open_log`` opens and recovers it."""
 
     def __init__(
@@ -88,34 +85,19 @@ class PartitionLog:
         save_start_offset: Callable[[], None],
         retention_clock: RetentionClock,
     ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.path = path
-        self.pool = pool
-        self.clock = clock
-        self.failed: LogFailed | None = None  # set once the log takes no more writes, for good
+        super().__init__(topic, partition, path=path, pool=pool, clock=clock)
         self._undone: LogFailed | None = None  # a failure that write_staged has yet to raise
         self.suspended: LogFailed | None = None  # records are refused for now
         self.refusal: LogFailed | None = None  # all client writes are refused: another broker leads
         self._stopped: LogFailed | None = None  # the first of these that is set: appends are refused
         self.ring: Ring | None = None  # set once the log was a ring; see set_config()
-        self.log_start_offset = 0
-        self.end_offset = 0
-        self.written_offset = 0
-        self.synced_offset = 0
-        self.leader_epoch = 0
-        self.epochs = LeaderEpochs(pool.files, path)
-        self.producers = Producers()
-        self.transactions = Transactions()
         self._open = self.transactions.open
         self.transactions_gate: TransactionsGate | None = None  # None: all transactional batches are taken
         # Called with the new start before the log's start moves there, while the old records are readable.
         self.start_moves: Callable[[PartitionLog, int], None] | None = None
         self._newest_abort = -1  # no aborted transaction has offsets above this
-        self.segments = Segments()
         self.retention = Retention(self, retention_clock, save_start_offset)
-        self.compaction = Compaction(self)
-        self.archive = Archive(pool.files, path)
+        self.compaction = Compaction(self, self.retention)
         self._staged = bytearray()
         self._recent_offsets: list[int] = []  # of the last appends, all in the last segment
         self._recent_positions: list[int] = []
@@ -149,32 +131,6 @@ class PartitionLog:
         self.suspend(self.suspended)
 
     @property
-    def last_stable_offset(self) -> int:
-        """The end of what readers of committed records may see: see ``transactions``."""
-        unstable = self.transactions.first_unstable
-        if unstable is None:
-            return self.written_offset
-        return unstable if unstable > self.log_start_offset else self.log_start_offset
-
-    @property
-    def name(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-    @property
-    def size_bytes(self) -> int:
-        return self.segments.size
-
-    @property
-    def local_start_offset(self) -> int:
-        """Records from here on are on this broker's disk; older ones are in the archive."""
-        return max(self.log_start_offset, self.segments[0].base_offset)
-
-    @property
-    def offline(self) -> LogOffline | None:
-        """Why this log serves nobody; None if it does."""
-        return self.failed if isinstance(self.failed, LogOffline) else None
-
-    @property
     def damage(self) -> list[Damage]:
         """The damaged ranges found so far."""
         return [damage for segment in self.segments for damage in segment.damage]
@@ -200,6 +156,13 @@ class PartitionLog:
             # Retention deletes snapshots along with their segments, so the existing ones may disappear.
             self.write_snapshot(offset, sync=True)
         self._unsynced.parent = new_directory
+
+    def go_offline(self, why: LogOffline) -> None:
+        """Serve nobody, as there are no files. Without offsets every read is out of range, and ``read``
+        refuses those."""
+        self.start_at(0)
+        self.log_start_offset = self.end_offset = self.written_offset = self.synced_offset = -1
+        self.stop_for_good(why)
 
     # Appending
 
@@ -241,7 +204,7 @@ class PartitionLog:
         if actual != crc:
             raise AppendRefused(
                 CORRUPT_MESSAGE,
-                f"the batch's checksum is {crc:#010x}, the bytes that came give {actual:#010x}",
+                f"the batch's checksum is {crc:#010x}, the bytes received give {actual:#010x}",
             )
         if attributes & CODEC_MASK:
             verdict = verdict or check_here(records, self.rules, now_ms)
@@ -336,8 +299,6 @@ class PartitionLog:
         self.end_offset = last_offset + 1
 
     def roll(self, size: int = 0) -> None:
-        """Seal the last segment and start another one at the end offset. An empty segment stays. ``size``
-        is the size of the batch that needs it."""
         sealed = self.segments.last
         self._write_staged_early()
         try:
@@ -371,9 +332,6 @@ class PartitionLog:
         self._recent_offsets.clear()
         self._recent_positions.clear()
         self._commit()
-
-    def snapshot_path(self, offset: int) -> str:
-        return f"{self.path}/{file_name(offset)}{SNAPSHOT_SUFFIX}"
 
     def write_snapshot(self, offset: int, *, sync: bool = False) -> None:
         """Save the producers' state, which is that at ``offset``. Everything before it is in the file."""
@@ -458,7 +416,6 @@ class PartitionLog:
             fail(self, f"can't undo a failed write to {segment.log.path}: {error.strerror or error}")
 
     def stop_for_good(self, failure: LogFailed) -> None:
-        """Take no more writes. ``log.failing`` decides this."""
         self.failed = self._stopped = failure
 
     def suspend(self, why: LogFailed | None) -> None:
@@ -484,7 +441,6 @@ class PartitionLog:
         return upto
 
     def sync_names(self) -> None:
-        """Make every file name of this log durable, before any of its files is removed."""
         try:
             self._unsynced.sync_names()
         except OSError as error:
@@ -506,8 +462,8 @@ class PartitionLog:
 
     def read(
         self, offset: int, max_bytes: int, *, upto: int | None = None, at_least_one: bool = True
-    ) -> Slice:
-        """Batches, starting with the one that holds ``offset``; see Slice. Raises OffsetOutOfRange,
+    ) -> LogSlice:
+        """Batches, starting with the one that holds ``offset``; see LogSlice. Raises OffsetOutOfRange,
         OffsetArchived, or LogError with code 2 if the records are damaged."""
         limit = self.written_offset
         if upto is not None and upto < limit:
@@ -533,10 +489,10 @@ class PartitionLog:
                     size = first
                 else:
                     return NOTHING
-            return Slice(segment.log.get(), position, size)
+            return LogSlice(segment.log.get(), position, size)
         return self._read_older(offset, max_bytes, limit, at_least_one)
 
-    def _read_older(self, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> Slice:
+    def _read_older(self, offset: int, max_bytes: int, limit: int, at_least_one: bool) -> LogSlice:
         if offset < self.segments[0].base_offset and self.archive.segments:
             raise self.archive.referral(self.name, offset, self.segments[0].base_offset)
         recent = self._recent_offsets
@@ -580,7 +536,7 @@ class PartitionLog:
         to ``upto``, exclusive."""
         return self.segments.aborted(start_offset, upto) if start_offset <= self._newest_abort else []
 
-    def aborted_in(self, offset: int, part: Slice) -> list[tuple[int, int]]:
+    def aborted_in(self, offset: int, part: LogSlice) -> list[tuple[int, int]]:
         """What readers of committed records leave out of ``part``, which was read from ``offset``."""
         if offset > self._newest_abort:
             return []
@@ -593,6 +549,10 @@ class PartitionLog:
         return self.aborted(offset, upto)
 
     # Deleting
+
+    def announce_start(self, offset: int) -> None:
+        if self.start_moves is not None:
+            self.start_moves(self, offset)
 
     def delete_records(self, offset: int) -> int:
         """Move the start up to ``offset``, durably; -1 stands for everything written. Returns the start.
@@ -607,7 +567,7 @@ class PartitionLog:
         try:
             if self.ring is not None:
                 self.ring.shrink()
-            return self.retention.apply(now_ms)
+            return self.retention.apply(now_ms, self.ring)
         except OSError as error:
             raise refused(self, "delete old segments", error) from error
 

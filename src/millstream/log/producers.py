@@ -71,14 +71,15 @@ class Producers:
             raise AppendRefused(
                 OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} (epoch {epoch}) sent sequence {base_sequence}, "
-                f"{next_sequence} comes next",
+                f"{next_sequence} is expected",
             )
         if epoch < known_epoch:
             raise _fenced(producer_id, epoch, known_epoch)
         if base_sequence != 0:
             raise AppendRefused(
                 OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {producer_id} starts epoch {epoch} with sequence {base_sequence}, 0 comes first",
+                f"producer {producer_id} starts epoch {epoch} with sequence {base_sequence}, but"
+                " must start with 0",
             )
         return None
 
@@ -148,5 +149,5 @@ class Producers:
 def _fenced(producer_id: int, epoch: int, known_epoch: int) -> AppendRefused:
     return AppendRefused(
         INVALID_PRODUCER_EPOCH,
-        f"producer {producer_id} has epoch {known_epoch} by now; epoch {epoch} may write no more",
+        f"producer {producer_id} has epoch {known_epoch} by now; epoch {epoch} may no longer write",
     )

@@ -5,7 +5,6 @@ An append checks everything in one condition. Only if it fails are the checks ma
 
 from __future__ import annotations
 
-from millstream.core.config import TopicConfig
 from millstream.core.errors import AppendRefused
 from millstream.core.kafka_errors import (
     INVALID_PRODUCER_EPOCH,
@@ -15,6 +14,7 @@ from millstream.core.kafka_errors import (
     RECORD_LIST_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
+from millstream.core.topic_config import TopicConfig
 from millstream.records.batch import (
     CODEC_MASK,
     CONTROL,
@@ -39,21 +39,23 @@ def refusal(records: bytearray | memoryview, config: TopicConfig) -> AppendRefus
     size = len(records)
     if size < HEADER_SIZE:
         return AppendRefused(
-            INVALID_RECORD, f"{size} bytes are no record batch, which has {HEADER_SIZE} at least"
+            INVALID_RECORD, f"{size} bytes are not a record batch, which has at least {HEADER_SIZE}"
         )
     magic = records[MAGIC_AT]
     if magic != MAGIC:
         return AppendRefused(
-            INVALID_RECORD, f"record format {magic} is not served, only {MAGIC}; use a newer client"
+            INVALID_RECORD, f"record format {magic} is not supported, only {MAGIC} is; use a newer client"
         )
     header = read_header(records)
     if HEADER_SIZE <= header.size < size:
         return AppendRefused(
             INVALID_RECORD,
-            f"{size} bytes were sent, the batch has {header.size}: send one batch for a partition",
+            f"{size} bytes were sent, but the batch has {header.size}: send one batch per partition",
         )
     if header.size != size:
-        return AppendRefused(INVALID_RECORD, f"the batch says it has {header.size} bytes, {size} were sent")
+        return AppendRefused(
+            INVALID_RECORD, f"the batch should have {header.size} bytes, but {size} were sent"
+        )
     if size > config.max_message_bytes:
         return AppendRefused(
             MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}"
@@ -69,24 +71,24 @@ def refusal(records: bytearray | memoryview, config: TopicConfig) -> AppendRefus
         )
     if header.base_offset != 0:
         return AppendRefused(
-            INVALID_RECORD, f"the batch's base offset is {header.base_offset}, 0 is expected"
+            INVALID_RECORD, f"the batch's base offset is {header.base_offset}, but 0 is expected"
         )
     if header.record_count <= 0 or header.last_offset_delta < 0:
         return AppendRefused(INVALID_RECORD, f"the batch counts {header.record_count} records")
     if header.record_count != header.last_offset_delta + 1:
         return AppendRefused(
             INVALID_RECORD,
-            f"the batch counts {header.record_count} records, its offsets {header.last_offset_delta + 1}",
+            f"the batch counts {header.record_count} records, but its offsets {header.last_offset_delta + 1}",
         )
     if header.codec > HIGHEST_CODEC:
-        return AppendRefused(UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is not known")
+        return AppendRefused(UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown")
     if header.is_control:
         return AppendRefused(INVALID_RECORD, "clients may not write control batches")
     if header.is_transactional and header.producer_id == NO_PRODUCER_ID:
         return AppendRefused(INVALID_RECORD, "a transactional batch has to name its producer")
     if header.attributes & ~_FROM_CLIENTS:
         return AppendRefused(
-            INVALID_RECORD, f"the batch's attributes are {header.attributes:#06x}, which none may have"
+            INVALID_RECORD, f"the batch's attributes are {header.attributes:#06x}, which are not allowed"
         )
     if header.attributes & LOG_APPEND_TIME:
         return AppendRefused(INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")

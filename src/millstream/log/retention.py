@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from millstream.core.errors import IndexRebuilding, OffsetOutOfRange
-from millstream.log.failing import refused
+from millstream.log.disk_failures import refused
+from millstream.log.ring import Ring
 from millstream.log.segment.segment import DELETED_SUFFIX, Segment, offset_of
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
+from millstream.log.state import LogState
 from millstream.log.storage.files import rename_all, sync_if_there
-
-if TYPE_CHECKING:
-    from millstream.log.partition import PartitionLog
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +52,8 @@ class RetentionClock:
         if self._doubted_since is None:
             self._doubted_since = monotonic
             _log.warning(
-                "the clock jumped ahead by %d s; retention goes by the old time for an hour, "
-                "in case it is set back",
+                "the clock jumped ahead by %d s; retention uses the old time for an hour, "
+                "in case the clock is set back",
                 (wall_ms - expected) // 1000,
             )
         if monotonic - self._doubted_since >= BELIEVED_AFTER_S:
@@ -72,9 +70,7 @@ class Retention:
 
     __slots__ = ("_clock", "_deleted", "_log", "_save_start_offset", "trimmed_to")
 
-    def __init__(
-        self, log: PartitionLog, clock: RetentionClock, save_start_offset: Callable[[], None]
-    ) -> None:
+    def __init__(self, log: LogState, clock: RetentionClock, save_start_offset: Callable[[], None]) -> None:
         self._log = log
         self._clock = clock
         self._save_start_offset = save_start_offset
@@ -90,8 +86,7 @@ class Retention:
             )
         if offset > log.log_start_offset:
             log.sync_names()  # a start offset is useless if the log itself is gone
-            if log.start_moves is not None:
-                log.start_moves(log, offset)
+            log.announce_start(offset)
             before, log.log_start_offset = log.log_start_offset, offset
             try:
                 self._save_start_offset()
@@ -100,12 +95,12 @@ class Retention:
                 raise refused(log, "delete records", error) from error
         return log.log_start_offset
 
-    def apply(self, now_ms: int) -> list[Segment]:
-        """Delete what is due and remove what was deleted. Returns the segments deleted now. May raise
-        OSError."""
+    def apply(self, now_ms: int, ring: Ring | None) -> list[Segment]:
+        """Delete what is due and remove what was deleted; ``ring`` is the log's, if it has one. Returns the
+        segments deleted now. May raise OSError."""
         log = self._log
         self._remove(now_ms)
-        if log.compaction.is_swapping:
+        if log.is_swapping:
             return []  # the swap would bring deleted records back
         count = self._due(self._clock.now_ms(now_ms, log.clock.monotonic()))
         if count == 0:
@@ -113,15 +108,15 @@ class Retention:
         start = log.segments.ceiling(count - 1, log.end_offset)
         if count == len(log.segments):
             log.roll()
-        if log.ring is not None and log.ring.is_bounded:
-            return log.ring.retire(start)
+        if ring is not None and ring.is_bounded:
+            return ring.retire(start)
         # What remains must be durable before segments are deleted: a file that shows the end offset, and
         # the state of the producers of the deleted records.
         sync_if_there(log.pool.files, log.snapshot_path(log.segments[count].base_offset))
         log.sync_names()
         moved = log.archive.oldest_offset(start)
-        if moved > log.log_start_offset and log.start_moves is not None:
-            log.start_moves(log, moved)
+        if moved > log.log_start_offset:
+            log.announce_start(moved)
         removed = log.segments.remove_first(count)
         log.log_start_offset = max(log.log_start_offset, moved)
         log.epochs.cut_start(log.log_start_offset)

@@ -22,15 +22,12 @@ from __future__ import annotations
 
 import threading
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from millstream.core.config import TopicConfig, ring_segment_bytes
+from millstream.core.topic_config import TopicConfig, ring_segment_bytes
 from millstream.log.segment.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
+from millstream.log.state import LogState
 from millstream.log.storage.files import sync_if_there
-
-if TYPE_CHECKING:
-    from millstream.log.partition import PartitionLog
 
 _NO_LIMIT = 1 << 62
 
@@ -48,7 +45,7 @@ class Ring:
         "limit",
     )
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: LogState) -> None:
         self._log = log
         self.limit = self._segment_bytes = 0
         self.dropped_records = 0
@@ -121,8 +118,8 @@ class Ring:
         """Hide the oldest segments from readers. The next sync removes their files."""
         log = self._log
         start = log.segments[count].base_offset
-        if start > log.log_start_offset and log.start_moves is not None:
-            log.start_moves(log, start)
+        if start > log.log_start_offset:
+            log.announce_start(start)
         removed = log.segments.remove_first(count)
         log.log_start_offset = max(log.log_start_offset, start)
         log.epochs.cut_start(start)  # even if a trim has already moved the log start

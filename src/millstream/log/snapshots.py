@@ -20,7 +20,7 @@ from struct import Struct, error
 from crc32c import crc32c
 
 from millstream.log.producers import SEQUENCE_MASK, Producers
-from millstream.log.transactions import NO_COORDINATOR, NO_OFFSET, Transactions
+from millstream.log.transactions import NO_COORDINATOR, NO_OFFSET, PartitionTransactions
 
 SNAPSHOT_SUFFIX = ".snapshot"
 
@@ -31,7 +31,7 @@ _CHECKED_FROM = 6  # where the bytes under the snapshot's checksum start
 _NO_BATCH = (-1, -1, -1, 0)  # base and last sequence, last offset, offset delta
 
 
-def snapshot_of(producers: Producers, transactions: Transactions) -> bytes:
+def snapshot_of(producers: Producers, transactions: PartitionTransactions) -> bytes:
     """The contents of a snapshot file."""
     entries = []
     coordinators, opened = transactions.coordinators, transactions.open
@@ -49,7 +49,7 @@ def snapshot_of(producers: Producers, transactions: Transactions) -> bytes:
     return _HEAD.pack(_VERSION, crc32c(body, crc32c(count)), len(entries)) + body
 
 
-def load_snapshot(snapshot: bytes, producers: Producers, transactions: Transactions) -> bool:
+def load_snapshot(snapshot: bytes, producers: Producers, transactions: PartitionTransactions) -> bool:
     """Replace the state with a snapshot's. False, with nothing changed, if the snapshot is damaged."""
     entries = _entries(snapshot)
     if entries is None:

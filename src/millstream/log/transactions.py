@@ -68,7 +68,7 @@ class Aborted(NamedTuple):
     last_stable_offset: int
 
 
-class Transactions:
+class PartitionTransactions:
     """The transactions of one partition."""
 
     __slots__ = ("_aborted", "coordinators", "first_unstable", "open", "unwritten")
@@ -97,7 +97,7 @@ class Transactions:
         if epoch != known_epoch and producer_id in self.open:
             raise AppendRefused(
                 CONCURRENT_TRANSACTIONS,
-                f"the transaction of producer {producer_id} in epoch {known_epoch} is open here still; "
+                f"the transaction of producer {producer_id} in epoch {known_epoch} is still open here; "
                 f"epoch {epoch} can begin when it has ended",
             )
 
@@ -171,7 +171,9 @@ class Transactions:
         self.first_unstable = None
 
 
-def open_transactions(producers: Producers, transactions: Transactions) -> dict[int, OpenTransaction]:
+def open_transactions(
+    producers: Producers, transactions: PartitionTransactions
+) -> dict[int, OpenTransaction]:
     """Open transactions by producer id, oldest first."""
     return {
         producer_id: OpenTransaction(
@@ -185,7 +187,9 @@ def open_transactions(producers: Producers, transactions: Transactions) -> dict[
     }
 
 
-def describe_producers(producers: Producers, transactions: Transactions) -> list[ProducerDescription]:
+def describe_producers(
+    producers: Producers, transactions: PartitionTransactions
+) -> list[ProducerDescription]:
     return [
         ProducerDescription(
             producer_id,

@@ -15,7 +15,7 @@ If a header's largest timestamp is not that of its records, it is corrected, as 
 write the last record's.
 
 Uncompressed batches are checked where they are appended. So are small compressed ones. For larger ones
-``check_here`` raises CheckApart, and ``verdict_of`` is called on a thread (``broker.topics.preparation``).
+``check_here`` raises CheckApart, and ``verdict_of`` is called on a thread (``topics.batch_preparation``).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from millstream.core.config import TopicConfig
 from millstream.core.errors import AppendRefused, BatchTooLarge, CorruptBatch
 from millstream.core.kafka_errors import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE
+from millstream.core.topic_config import TopicConfig
 from millstream.records.batch import (
     CHECKED_FROM,
     HEADER_SIZE,
@@ -151,7 +151,7 @@ def _verdict(body: Buffer, start: int, header: BatchHeader, rules: Rules, now_ms
         return Verdict(details[1])
     rows = tuple(details[2 : 2 + details[0]]) if fault in (NO_KEY, OUT_OF_TIME) else ()
     if fault == NO_KEY:
-        message = f"a compacted topic takes records with keys only; without one: {_numbers(rows)}"
+        message = f"a compacted topic accepts only records with keys; without a key: {_numbers(rows)}"
         return Verdict(refused=AppendRefused(INVALID_RECORD, message, rows))
     if fault == OUT_OF_TIME:
         message = f"{_out_of_time(details[1], rules, now_ms)}; out of time: {_numbers(rows)}"

@@ -27,5 +27,5 @@ def murmur2(data: bytes | bytearray | memoryview) -> int:
 
 
 def partition_of(key: bytes | bytearray | memoryview, partitions: int) -> int:
-    """The partition of a key. For a column of keys, see ``records.arrow.partitions_of``."""
+    """The partition of a key. For a column of keys, see ``records.columns.arrow.partitions_of``."""
     return (murmur2(key) & 0x7FFF_FFFF) % partitions

@@ -3,9 +3,9 @@ Confluent's registry and keeps everything in one compacted topic, in Confluent's
 broker by an address alone, so it works on Apache Kafka too. It may import ``client`` and ``core``;
 ``pipeline``, ``console``, ``cli`` and the pytest plugin may import it. Parsing, comparing and deciding do
 no I/O. Start reading at ``schema`` (what Avro, JSON and Protobuf schemas have in common; each has a room,
-with a module to parse it and one to compare it) and ``service`` (the topic as a table, what a request may
-change, HTTP). For programs that use a registry there are ``client`` (HTTP), and ``framing`` and ``values``
-(a record's bytes and back).
+with a module to parse it and one to compare it), ``parsing`` (from a text to a schema) and ``service`` (the
+topic as a table, what a request may change, HTTP). For programs that use a registry there are ``client``
+(HTTP), and ``framing`` and ``values`` (a record's bytes and back).
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from millstream.core.errors import ConfigError, RegistryRefused, RegistryUnavailable
-from millstream.registry.schema import AVRO, ParsedSchema, Reference, Schema, parse
+from millstream.registry.parsing import parse
+from millstream.registry.schema import AVRO, ParsedSchema, Reference, Schema
 from millstream.registry.service.store import schema_fields
 
 DEFAULT_URL = "http://127.0.0.1:8081"
@@ -86,7 +87,7 @@ class RegistryClient:
 
     def _collect(self, references: tuple[Reference, ...], found: dict[str, str], depth: int) -> None:
         if depth > 100:
-            raise ConfigError(f"the registry at {self.url} has schemas that refer to each other without end")
+            raise ConfigError(f"the registry at {self.url} has schemas that refer to each other in a cycle")
         for reference in references:
             if reference.name not in found:
                 there = self.version(reference.subject, reference.version).schema
@@ -163,7 +164,7 @@ class RegistryClient:
                 )
             except ValueError:
                 raise RegistryUnavailable(
-                    f"{self.url} is not a schema registry: it answers with no JSON"
+                    f"{self.url} is not a schema registry: its response is not JSON"
                 ) from None
             if time.monotonic() > deadline:
                 raise problem from None

@@ -1,6 +1,6 @@
 """A schema with its references, and the interface that the three types of schemas have in common.
 
-Each type (``avro``, ``json_schema``, ``protobuf``) is a class with the methods of ``ParsedSchema``. The rest
+Each type (``avro``, ``json``, ``protobuf``) is a class with the methods of ``ParsedSchema``. The rest
 of the registry does not look inside a schema. Nothing here reads a schema from the network or from disk: the
 schemas that it refers to are passed in with it.
 """
@@ -12,17 +12,13 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from millstream.core.errors import InvalidSchema, RegistryRefused
+from millstream.core.errors import InvalidSchema
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 TYPES = (JSON, PROTOBUF, AVRO)  # in the order of Confluent's registry
 
-# A schema is one record of the registry's topic, and a broker accepts a megabyte.
-MAX_BYTES = 950_000
-_TOO_LARGE = 42209
 MAX_DEPTH = 100  # of types within types; nobody writes deeper ones, and they would exhaust the stack
 
 
@@ -88,38 +84,6 @@ class ParsedSchema(Protocol):
 
     def problems_reading(self, writer: Any) -> list[Difference]:
         """Why data of the schema ``writer`` can't be read with this one; empty if all of it can."""
-
-
-def parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...] = ()) -> ParsedSchema:
-    """Parse a schema. ``dependencies`` are the names and texts of the schemas that it refers to.
-
-    Raises InvalidSchema, or RegistryRefused if it is too large.
-    """
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_BYTES:
-        raise RegistryRefused(_TOO_LARGE, f"a schema of {size:,} bytes; {MAX_BYTES:,} is the most")
-    if type not in TYPES:
-        raise InvalidSchema(f"schema type {type!r} is not one of {', '.join(TYPES)}")
-    try:
-        return _parse(type, text, dependencies)
-    except RecursionError:
-        raise InvalidSchema(f"the schema is nested more than {MAX_DEPTH} levels deep") from None
-
-
-# Compatibility checks parse the same few versions again and again.
-@lru_cache(maxsize=1000)
-def _parse(type: str, text: str, dependencies: tuple[tuple[str, str], ...]) -> ParsedSchema:
-    if type == AVRO:
-        from millstream.registry.avro.schema import AvroSchema
-
-        return AvroSchema(text, dependencies)
-    if type == JSON:
-        from millstream.registry.json.schema import JsonSchema
-
-        return JsonSchema(text, dependencies)
-    from millstream.registry.protobuf.schema import ProtobufSchema
-
-    return ProtobufSchema(text, dependencies)
 
 
 def json_document(text: str, what: str) -> Any:

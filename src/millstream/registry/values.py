@@ -15,10 +15,11 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from millstream.core.errors import InvalidSchema, RegistryRefused, UndecodableRecord
-from millstream.registry.avro.schema import (
+from millstream.client.text.lines import Outgoing, Parse
+from millstream.core.errors import InputError, InvalidSchema, RegistryRefused, UndecodableRecord
+from millstream.registry.avro.schema import AvroSchema
+from millstream.registry.avro.types import (
     Array,
-    AvroSchema,
     Enum,
     Fixed,
     Map,
@@ -99,6 +100,27 @@ def encoder(schema: ParsedSchema, id_: int, message: str | None = None) -> Write
 
 
 # ---- Avro ---------------------------------------------------------------------------------------------
+
+
+def encoding_json(parse: Parse, encode: Write) -> Parse:
+    """A parser of lines that also encodes the values of its records, which are JSON."""
+
+    def parse_and_encode(line: bytes, number: int) -> Outgoing:
+        record = parse(line, number)
+        if record.value is None:
+            return record
+        try:
+            value = json.loads(record.value)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                number, f"a value that is encoded by a schema is JSON; this is not: {error}"
+            ) from None
+        try:
+            return record._replace(value=encode(value))
+        except UndecodableRecord as error:
+            raise InputError(number, str(error)) from None
+
+    return parse_and_encode
 
 
 def _avro_reader(schema: AvroSchema) -> Read:
@@ -360,7 +382,7 @@ def json_text(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        raise UndecodableRecord(f"{value} is no number of JSON") from None
+        raise UndecodableRecord(f"{value} is not a JSON number") from None
 
 
 def _json_writer(schema: JsonSchema, id_: int) -> Write:

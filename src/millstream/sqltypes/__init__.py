@@ -1,4 +1,3 @@
-"""Spark's types by their names, without Spark: DDL, Arrow's types for them, and values.
-
-May import ``core``.
+"""Spark's types by their names, without Spark: DDL, Arrow's types for them, and values. May import ``core``.
+Start with ``ddl``.
 """

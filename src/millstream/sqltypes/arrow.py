@@ -49,4 +49,4 @@ def _made(name: str) -> pa.DataType:
     if name.startswith("struct<"):
         fields = from_ddl(name[len("struct<") : -1]).fields
         return pa.struct([pa.field(field.name, _made(field.type)) for field in fields])
-    raise SchemaError(f"{name} has no place here")
+    raise SchemaError(f"{name} is not supported here")

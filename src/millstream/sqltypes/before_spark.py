@@ -73,7 +73,7 @@ def _answer(types: Any) -> None:
 
 
 class _Asked:
-    """Stands in for ``get_active_spark_context``. Returns the context or, without one, itself, which can
+    """Replaces ``get_active_spark_context``. Returns the context or, without one, itself, which can
     parse types."""
 
     def __init__(self, ask: Any) -> None:

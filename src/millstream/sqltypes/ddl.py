@@ -252,8 +252,8 @@ class _Ddl:
 
     def wrong(self, expected: str) -> SchemaError:
         kind, found, position = self.peek()
-        there = "it ends" if kind == "end" else f"stands {found!r} (character {position + 1})"
-        return SchemaError(f"in the schema {self.text!r}, where {expected} should be, {there}")
+        there = "it ends" if kind == "end" else f"there is {found!r} (character {position + 1})"
+        return SchemaError(f"in the schema {self.text!r}, {expected} is expected, but {there}")
 
 
 def _unique(fields: list[Field]) -> Schema:

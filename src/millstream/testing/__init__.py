@@ -1,6 +1,6 @@
 """Runs pipelines inside a test: the same operators, without a broker, without Spark and without waiting. May
-import: ``pipeline``. Imported by ``millstream.pytest_plugin``, the examples and the command line's reference.
-Start with ``driver.py``, which tests use; docs/guides/testing-pipelines.md is its guide.
+import ``core``, ``sqltypes``, ``views`` and ``pipeline``. Imported by ``millstream.pytest_plugin`` and the
+examples. Start with ``driver``, which tests use; docs/guides/testing-pipelines.md is its guide.
 """
 
 from __future__ import annotations

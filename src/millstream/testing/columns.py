@@ -25,7 +25,7 @@ class Column(SparkColumn):
 
     def alias(self, *names: str, **_: Any) -> Column:
         if len(names) != 1:
-            raise Unsupported("an alias of several names")
+            raise Unsupported("an alias with several names")
         return Column(Alias(self.node, names[0]))
 
     name = alias

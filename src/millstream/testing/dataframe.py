@@ -82,7 +82,7 @@ class DataFrame(SparkDataFrame):
 
     def _column(self, name: str) -> Column:
         if not any(name.lower() == own.lower() for own in self.columns):
-            raise AnalysisError(f"there is no column {name!r}; there are {', '.join(self.columns)}")
+            raise AnalysisError(f"there is no column {name!r}; the columns are {', '.join(self.columns)}")
         return Column(ColumnNode((name,)))
 
     # ---- steps --------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class DataFrame(SparkDataFrame):
     def union(self, other: Any) -> DataFrame:
         assert isinstance(other, DataFrame)
         if len(other.columns) != len(self.columns):
-            raise AnalysisError("both sides of a union need as many columns")
+            raise AnalysisError("both sides of a union must have the same number of columns")
         renamed = DataFrame(other.toArrow().rename_columns(self.columns), self._moment)
         return self.unionByName(renamed)
 

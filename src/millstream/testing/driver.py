@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import difflib
 import json
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -14,24 +13,23 @@ from types import TracebackType
 from typing import Any, cast
 
 from millstream.core.errors import MillstreamError
-from millstream.pipeline.dsl.expressions import ExpressionError, duration_ms
+from millstream.core.units import DurationError, did_you_mean, duration_ms
+from millstream.pipeline.dsl.graph import TopicSink, ViewSink
 from millstream.pipeline.dsl.load import load_topology
-from millstream.pipeline.dsl.sinks import TopicSink, ViewSink
-from millstream.pipeline.dsl.streams import Rejected
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import NEVER, At
 from millstream.pipeline.kernel.ending import Ending
-from millstream.pipeline.run.changelog import records_of
+from millstream.pipeline.run.delivery.changelog import records_of
 from millstream.pipeline.sql import types
 from millstream.pipeline.sql.building import Moment
 from millstream.pipeline.sql.casts import UTC, from_micros, micros, timestamp_of
 from millstream.pipeline.sql.compile import python_value
 from millstream.testing.engine import Engine, OnSpark, OwnSql
-from millstream.testing.kernels import Turn
+from millstream.testing.kernels import BatchTime
 from millstream.testing.records import Record, to_bytes
-from millstream.testing.running import Given, Running
-from millstream.views.views import open_reader, open_store
+from millstream.testing.running import BatchOutput, FlowRunner
+from millstream.views.opening import open_reader, open_store
 
 BEGINNING = dt.datetime(2026, 1, 1, tzinfo=UTC)  # the time in a test that does not set one
 _MOST_ROUNDS = 200  # of a record through a flow that reads what it writes
@@ -61,9 +59,9 @@ class Driver:
             with made.at_work():
                 flow = load_topology(flow, name)
         for source in flow.sources:
-            if source.encoded is not None:
-                source.encoded = dataclasses.replace(source.encoded, own_ids=True)
-        self._running = Running(flow, made)
+            if source.value_schema is not None:
+                source.value_schema = dataclasses.replace(source.value_schema, own_ids=True)
+        self._running = FlowRunner(flow, made)
         self._flow = flow
         self._home = tempfile.TemporaryDirectory(prefix="millstream-driver-")
         self._file = Path(self._home.name) / "views.db"
@@ -96,7 +94,7 @@ class Driver:
         1970, as in the log); by default it is the time on the driver's clock.
         """
         if self._finished:
-            raise MillstreamError("the input has ended with finish(); make another Driver")
+            raise MillstreamError("finish() has ended the input; create another Driver")
         topic = self._read_topic(topic)
         given = rows if isinstance(rows, list | tuple) else [rows]
         told = None if timestamp is None else _time(timestamp)
@@ -111,15 +109,15 @@ class Driver:
         self._run({topic: self._appended(topic, records)})
 
     def _bytes(self, topic: str, row: object) -> bytes | None:
-        encoded = next((one.encoded for one in self._flow.sources if one.topic == topic), None)
-        if encoded is None or row is None or isinstance(row, bytes):
+        value_schema = next((one.value_schema for one in self._flow.sources if one.topic == topic), None)
+        if value_schema is None or row is None or isinstance(row, bytes):
             return to_bytes(row)
-        from millstream.pipeline.formats.encoded import own_value
+        from millstream.pipeline.formats.value_schemas import own_value
 
-        if encoded.format != "avro" or isinstance(row, str):
-            return own_value(encoded, json.loads(to_bytes(row) or b""))
+        if value_schema.format != "avro" or isinstance(row, str):
+            return own_value(value_schema, json.loads(to_bytes(row) or b""))
         is_dataclass = dataclasses.is_dataclass(row) and not isinstance(row, type)
-        return own_value(encoded, dataclasses.asdict(cast(Any, row)) if is_dataclass else row)
+        return own_value(value_schema, dataclasses.asdict(cast(Any, row)) if is_dataclass else row)
 
     def _begin(self, topic: str, records: list[Record]) -> None:
         """Start the clock with the first event."""
@@ -152,7 +150,7 @@ class Driver:
         as a consequence."""
         try:
             target = micros(self.now) + 1000 * duration_ms(duration)
-        except ExpressionError as error:
+        except DurationError as error:
             raise MillstreamError(str(error)) from None
         self._now = micros(self.now)
         while (due := self._next_look()) is not None and due < target:
@@ -184,15 +182,15 @@ class Driver:
                 reached = ending.next(min((time for time in due if time is not None), default=None))
                 if reached is None:
                     break
-                self._run({}, Turn(At(micros(self.now), reached), operators))
+                self._run({}, BatchTime(At(micros(self.now), reached), operators))
 
     # ---- batches ------------------------------------------------------------------------------------
 
-    def _run(self, records: Mapping[str, list[Record]], turn: Turn | None = None) -> None:
+    def _run(self, records: Mapping[str, list[Record]], time: BatchTime | None = None) -> None:
         """Run a batch, and the batches that follow from it because the flow reads what it writes."""
         reads = {source.topic for source in self._flow.sources}
         for _ in range(_MOST_ROUNDS):
-            given = self._running.batch(records, turn or Turn(At(micros(self.now))))
+            given = self._running.batch(records, time or BatchTime(At(micros(self.now))))
             self._to_views(given)
             self._keep(given)
             back: dict[str, list[Record]] = {}
@@ -203,10 +201,10 @@ class Driver:
                 return
             records = {topic: self._appended(topic, sent) for topic, sent in back.items()}
         raise MillstreamError(
-            f"what the flow writes comes back to it for ever: {', '.join(records)}, {_MOST_ROUNDS} times now"
+            f"the flow keeps reading its own results: {', '.join(records)} came back {_MOST_ROUNDS} times"
         )
 
-    def _to_views(self, given: Given) -> None:
+    def _to_views(self, given: BatchOutput) -> None:
         """Apply the changes to the views, and write them to the changelogs of views that have one."""
         self._batches += 1
         if not given.changes:
@@ -219,7 +217,7 @@ class Driver:
                 for key, value in records_of(applied, self._running.views[view]):
                     given.records.append((told[view], Record(value, key, timestamp=self.now)))
 
-    def _keep(self, given: Given) -> None:
+    def _keep(self, given: BatchOutput) -> None:
         for topic, record in given.records:
             self._records[topic].append(record)
         for name, tables in given.rows.items():
@@ -237,9 +235,7 @@ class Driver:
         """The values of all records that the flow has written to a topic: JSON as Python values, other values
         as text, or as bytes if they are not UTF-8."""
         sinks = [one for one in self._flow.sinks if isinstance(one, TopicSink) and one.topic == name]
-        as_json = all(
-            not isinstance(one.value, str) and not isinstance(one.stream, Rejected) for one in sinks
-        )
+        as_json = all(one.is_json for one in sinks)
         return [_decoded(record.value, as_json) for record in self.records(name)]
 
     def records(self, topic: str) -> list[Record]:
@@ -326,8 +322,7 @@ def _known(name: str, there: Iterable[str], problem: str) -> str:
     listed = list(there)
     if name in listed:
         return name
-    near = difflib.get_close_matches(name, listed, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(listed) or 'none'}"
+    hint = did_you_mean(name, listed) or f"there are: {', '.join(listed) or 'none'}"
     raise MillstreamError(f"{problem} {name!r}; {hint}")
 
 

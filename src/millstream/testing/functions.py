@@ -80,7 +80,7 @@ def _applied(
     function: Any, columns: tuple[Any, ...], by_name: dict[str, Any], kind: Any, *, whole: bool
 ) -> Column:
     if by_name:
-        raise Unsupported("a UDF that is given arguments by name")
+        raise Unsupported("a UDF with keyword arguments")
     if whole and not columns:
         raise Unsupported("a pandas or Arrow UDF without arguments")
     return Column(Apply(function, tuple(map(named, columns)), type_of(kind), whole))

@@ -15,32 +15,32 @@ import pyarrow as pa
 from pyspark.sql import functions as fn
 
 from millstream.core.errors import MillstreamError, TopologyError
-from millstream.pipeline.dsl.sinks import TopicSink
-from millstream.pipeline.dsl.stateful import Stateful
-from millstream.pipeline.dsl.streams import Source, Stream
+from millstream.pipeline.dsl.graph import Stateful, TopicSink
+from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.formats.decode import decoded
+from millstream.pipeline.kernel.bucket import Bucket, KeyedOperator
 from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import At
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, Unpack, unpacked
-from millstream.pipeline.kernel.spark import STATUS, Keeping
-from millstream.pipeline.kernel.state.state import Store, to_bytes
-from millstream.pipeline.kernel.step import Bucket, Operator
-from millstream.pipeline.spark.frames import Frames
-from millstream.pipeline.spark.kernel_frames import Kernels
+from millstream.pipeline.kernel.state.containers import to_bytes
+from millstream.pipeline.kernel.state.store import StateStore
+from millstream.pipeline.spark.kernel_operator import STATUS, StateLocation
+from millstream.pipeline.spark.lowering.frames import Frames
+from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames
 from millstream.pipeline.spark.placing import PLACE, Places
 from millstream.testing.dataframe import DataFrame
 from millstream.testing.engine import Engine
 
 
-class States:
+class OperatorStates:
     """The running stateful operators of a flow, kept from batch to batch."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[str, Bucket]] = {}
 
-    def bucket(self, operator: Operator, known_as: str) -> Bucket:
+    def bucket(self, operator: KeyedOperator, known_as: str) -> Bucket:
         if operator.name not in self._buckets:
-            self._buckets[operator.name] = known_as, Bucket(operator, Store())
+            self._buckets[operator.name] = known_as, Bucket(operator, StateStore())
         return self._buckets[operator.name][1]
 
     def named(self) -> dict[str, Bucket]:
@@ -58,17 +58,17 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class BatchTime:
     """The time of a batch, and the operators whose event time it advances once the input has ended."""
 
     at: At
     carried: Collection[str] = ()
 
-    def of(self, operator: Operator) -> At:
+    def of(self, operator: KeyedOperator) -> At:
         return self.at if operator.name in self.carried else At(self.at.now)
 
 
-class OwnPlaces(Places):
+class DriverPlaces(Places):
     """Hides places in the driver's own DataFrames."""
 
     def hide(self, frame: Any) -> Any:
@@ -81,18 +81,17 @@ class OwnPlaces(Places):
         return made.show_hidden() if isinstance(made, DataFrame) else super().shown(made)
 
 
-class InProcess(Kernels):
+class InProcessKernels(KernelFrames):
     """Stateful operators whose rows are DataFrames of the engine and whose state is in ``states``."""
 
-    places = OwnPlaces()
+    places = DriverPlaces()
 
-    def __init__(self, rows: Callable[[Source], Any], engine: Engine, states: States, turn: Turn) -> None:
-        super().__init__(rows, "", "update", lambda stateful: Keeping())
-        self._engine, self._states, self._turn = engine, states, turn
+    def __init__(
+        self, accepted: Callable[..., Any], engine: Engine, states: OperatorStates, time: BatchTime
+    ) -> None:
+        super().__init__(accepted, "", "update", lambda stateful: StateLocation())
+        self._engine, self._states, self._time = engine, states, time
         self.beside: dict[str, list[pa.Table]] = {}  # late and early rows, by stream and word
-
-    def _with_place(self, stream: Stream) -> Any:
-        return at_the_time(super()._with_place(stream), stream, self._engine)
 
     def _run_on_spark(self, stateful: Stateful) -> Any:
         kinds = self._key_kinds(stateful)
@@ -106,16 +105,16 @@ class InProcess(Kernels):
         table = pa.Table.from_batches(rows, unpack.schema) if rows else unpack.schema.empty_table()
         return self._observed(self._engine.frame(table), stateful)
 
-    def _operator(self, stateful: Stateful, schemas: list[pa.Schema]) -> Operator:
+    def _operator(self, stateful: Stateful, schemas: list[pa.Schema]) -> KeyedOperator:
         own = tuple(pa.schema([f for f in schema if f.name not in IN_FRONT]) for schema in schemas)
-        return Operator(stateful.name, stateful.plan, own, self._rules(stateful))
+        return KeyedOperator(stateful.name, stateful.plan, own, self._rules(stateful))
 
-    def _step(self, operator: Operator, tables: list[pa.Table], known_as: str) -> list[dict[str, Any]]:
+    def _step(self, operator: KeyedOperator, tables: list[pa.Table], known_as: str) -> list[dict[str, Any]]:
         """Run a batch through the operator. Returns what a task would: blobs by channel, and its status."""
         blobs: list[bytes] = []
         for number, table in enumerate(tables):
             rules = {source: rule for (at, source), rule in operator.rules.items() if at == number}
-            pack = Pack(number, 1, rules, lambda: self._turn.of(operator))
+            pack = Pack(number, 1, rules, lambda: self._time.of(operator))
             for packed in pack(iter(table.combine_chunks().to_batches())):
                 blobs += packed["blob"].to_pylist()
         bucket = self._states.bucket(operator, known_as)
@@ -132,38 +131,37 @@ class InProcess(Kernels):
 _RESULTS = pa.schema([pa.field("channel", pa.string()), pa.field("blob", pa.binary())])
 
 
-def at_the_time(frame: Any, stream: Stream, engine: Engine) -> Any:
-    """Set the processing time to the driver's time, whatever Spark thinks it is."""
-    if isinstance(stream, Source) and stream.time is not None and stream.time.kind == "processing":
-        return frame.withColumn(stream.time.column, fn.lit(engine.moment.now))
-    return frame
-
-
 def _checked(sink: TopicSink, kind: str) -> None:
     """Refuse an encoded topic whose columns do not fit its schema, as planning a job would. The values are
     not encoded: a test sees JSON."""
     from millstream.pipeline.formats.encoded_rows import check_columns
 
-    assert sink.encoding is not None
+    assert sink.value_schema is not None
     try:
-        check_columns(sink.encoding, kind)
+        check_columns(sink.value_schema, kind)
     except MillstreamError as error:
-        said = f"topic {sink.topic!r} as {sink.encoding.format}: {error}"
+        said = f"topic {sink.topic!r} as {sink.value_schema.format}: {error}"
         raise TopologyError(said, where=sink.at) from None
 
 
 class BatchFrames(Frames):
     """The DataFrames of one batch. ``raw`` returns a source's records in the batch."""
 
-    def __init__(self, raw: Callable[[Source], pa.Table], engine: Engine, states: States, turn: Turn) -> None:
+    def __init__(
+        self, raw: Callable[[SourceNode], pa.Table], engine: Engine, states: OperatorStates, time: BatchTime
+    ) -> None:
         super().__init__(lambda source: None, encode=_checked)
         self._raw, self._engine = raw, engine
-        self.kernels: InProcess = InProcess(self.rows, engine, states, turn)
+        self.kernels: InProcessKernels = InProcessKernels(self.accepted, engine, states, time)
 
-    def rows(self, source: Source) -> Any:
+    def rows(self, source: SourceNode) -> Any:
         if id(source) not in self._decoded:
             self._decoded[id(source)] = decoded(self._engine.frame(self._raw(source)), source)
         return self._decoded[id(source)]
 
-    def _apply(self, stream: Stream) -> Any:
-        return at_the_time(super()._apply(stream), stream, self._engine)
+    def accepted(self, source: SourceNode, *columns: Any) -> Any:
+        """The rows, whose processing time is the driver's time, whatever Spark thinks it is."""
+        frame: Any = super().accepted(source, *columns)
+        if source.time is None or source.time.kind != "processing":
+            return frame
+        return frame.withColumn(source.time.column, fn.lit(self._engine.moment.now))

@@ -17,24 +17,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.core.errors import MillstreamError, TopologyError
-from millstream.pipeline.dsl.sinks import TopicSink
-from millstream.pipeline.dsl.streams import Operator, Source
+from millstream.pipeline.dsl.graph import TopicSink
+from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.formats.decode import accepted, decoded, rejected
 from millstream.pipeline.kernel.clock import At
 from millstream.pipeline.planning.plan import Query, plan
-from millstream.pipeline.run.ending import in_order, is_circle
-from millstream.pipeline.run.outgoing import SINK, output, view_column
-from millstream.pipeline.spark.causes import condensed
+from millstream.pipeline.planning.query_order import in_order, is_circle
+from millstream.pipeline.planning.sink_columns import SINK, view_column
+from millstream.pipeline.spark.failures import condensed
+from millstream.pipeline.spark.lowering.sinks import sink_rows
 from millstream.pipeline.sql.casts import from_micros
 from millstream.testing.engine import Engine
-from millstream.testing.kernels import BatchFrames, States, Turn
+from millstream.testing.kernels import BatchFrames, BatchTime, OperatorStates
 from millstream.testing.records import RAW, Record, raw_table
 from millstream.views.views import Changes, View
 
 
 @dataclass(slots=True)
-class Given:
+class BatchOutput:
     """The output of a batch."""
 
     records: list[tuple[str, Record]] = field(default_factory=list)
@@ -42,35 +43,37 @@ class Given:
     rows: dict[str, list[pa.Table]] = field(default_factory=dict)
 
 
-class Running:
+class FlowRunner:
     def __init__(self, flow: Topology, engine: Engine) -> None:
         self.flow = flow
         plan(flow)  # refuses what a job would refuse
         with self._on_kernel():
             self.plan = plan(flow)
         self.engine = engine
-        self.states = States()
+        self.states = OperatorStates()
         self.views: dict[str, View] = {}
         # Run everything once without rows, on state that is thrown away, so that mistakes are reported now.
-        self._batch({}, Turn(At(0)), States())
+        self._batch({}, BatchTime(At(0)), OperatorStates())
 
-    def batch(self, records: Mapping[str, Sequence[Record]], turn: Turn) -> Given:
+    def batch(self, records: Mapping[str, Sequence[Record]], time: BatchTime) -> BatchOutput:
         """Run a batch. ``records``, by topic, are all that came since the last one."""
-        return self._batch(records, turn, self.states)
+        return self._batch(records, time, self.states)
 
-    def _batch(self, records: Mapping[str, Sequence[Record]], turn: Turn, states: States) -> Given:
-        self.engine.moment.now = from_micros(turn.at.now)
+    def _batch(
+        self, records: Mapping[str, Sequence[Record]], time: BatchTime, states: OperatorStates
+    ) -> BatchOutput:
+        self.engine.moment.now = from_micros(time.at.now)
 
-        def raw(source: Source) -> pa.Table:
+        def raw(source: SourceNode) -> pa.Table:
             return raw_table(source.topic, records.get(source.topic, ())) if records else RAW.empty_table()
 
-        given = Given()
+        given = BatchOutput()
         with self._on_kernel(), self.engine.at_work():
-            frames = BatchFrames(raw, self.engine, states, turn)
+            frames = BatchFrames(raw, self.engine, states, time)
             for query in self.plan.queries:
                 self._deliver(query, frames, given)
             for stream in self.flow.streams:
-                if stream.named and not (isinstance(stream, Operator) and stream.channels is not None):
+                if stream.named and stream.has_rows:
                     given.rows[stream.name] = [frames.of(stream).toArrow()]
             # A test may want to see these even if the flow does not use them.
             for source in self.flow.sources:
@@ -102,18 +105,18 @@ class Running:
         finally:
             self.flow.kernel_only = before
 
-    def times(self, source: Source, records: Sequence[Record]) -> list[Any]:
+    def times(self, source: SourceNode, records: Sequence[Record]) -> list[Any]:
         """The event times of records that a source accepts."""
         assert source.time is not None
         with self.engine.at_work():
             rows = decoded(self.engine.frame(raw_table(source.topic, records)), source)
             return list(accepted(rows, source).toArrow()[source.time.column].to_pylist())
 
-    def _deliver(self, query: Query, frames: BatchFrames, given: Given) -> None:
+    def _deliver(self, query: Query, frames: BatchFrames, given: BatchOutput) -> None:
         for sink in query.sinks:
             frames.of(sink.stream)
         try:
-            rows, views = output(query, frames)
+            rows, views = sink_rows(query, frames)
             table = rows.toArrow()
         except MillstreamError:
             raise

@@ -33,7 +33,7 @@ def is_row_by_row(eval_type: int) -> bool:
 def whole(function: Callable[..., Any], eval_type: int, kind: Type) -> Whole:
     """A user's function as a function from Arrow columns to an Arrow column of a type."""
     if eval_type not in (*_PANDAS, *_ARROW):
-        raise Unsupported("a UDF of several rows (an aggregate or a group's)")
+        raise Unsupported("a UDF over several rows (an aggregate or a grouped one)")
     called = _first_of(function) if eval_type in _ITERATORS else function
     name, wanted = getattr(function, "__name__", "the UDF"), types.to_arrow(kind)
 
@@ -47,7 +47,7 @@ def whole(function: Callable[..., Any], eval_type: int, kind: Type) -> Whole:
             made = _from_pandas(found, wanted) if eval_type in _PANDAS else found
             return made.cast(wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise BadValue(f"{name} returned what is not {kind.text}: {error}") from None
+            raise BadValue(f"{name} returned a value that is not {kind.text}: {error}") from None
 
     return call
 

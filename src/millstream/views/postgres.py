@@ -24,31 +24,24 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.core.errors import ConfigError, MillstreamError, TopologyError
-from millstream.views.merging import PART, VERSION
+from millstream.views.address import shown
+from millstream.views.merge_sql import PART, VERSION
+from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
 from millstream.views.query import (
     READS,
     Answer,
     Ask,
-    Limits,
+    QueryLimits,
     QueryRefused,
     collected,
     too_slow,
     weight,
 )
-from millstream.views.store import TABLES, Reader, Store
+from millstream.views.reading import SqlReader
+from millstream.views.refusals import not_taken
 from millstream.views.values import TEXTS, JsonText, base_of, key_bytes, local_time_text, time_text
-from millstream.views.views import (
-    Applied,
-    Changes,
-    Rows,
-    View,
-    beside,
-    is_ours,
-    not_taken,
-    quoted_name,
-    quoted_text,
-    shown,
-)
+from millstream.views.views import Applied, Changes, Rows, View
+from millstream.views.writing import TABLES, SqlStore
 
 if TYPE_CHECKING:
     import psycopg
@@ -80,7 +73,7 @@ _UNTAKEN = re.compile("[\0\ud800-\udfff]")
 _MAX_NAME = 63  # bytes; PostgreSQL silently truncates longer names
 
 
-class PostgresStore(Store):
+class PostgresStore(SqlStore):
     """The views of a database, for the one process that writes them."""
 
     _differ = "IS DISTINCT FROM"
@@ -230,7 +223,7 @@ class PostgresStore(Store):
     def applying(
         self, query: str, batch: int, changes: Iterable[Changes], tell: Collection[str] = ()
     ) -> Iterator[Applied | None]:
-        """As in ``Store``; reconnects first if the connection is already broken."""
+        """As in ``SqlStore``; reconnects first if the connection is already broken."""
         with self._lock:
             self._again(lambda: None)
             with super().applying(query, batch, changes, tell) as applied:
@@ -279,7 +272,7 @@ _FORMS: dict[str, Callable[[Any], Any]] = {
 # ---- reading -----------------------------------------------------------------------------------------
 
 
-class PostgresReader(Reader):
+class PostgresReader(SqlReader):
     """The same database, read-only, next to the job that writes it."""
 
     def __init__(self, url: str) -> None:
@@ -332,7 +325,7 @@ class PostgresReader(Reader):
             raise self._refused(error) from None
 
     @contextmanager
-    def asking(self, limits: Limits, *, ours: bool = False) -> Iterator[Ask]:
+    def asking(self, limits: QueryLimits, *, ours: bool = False) -> Iterator[Ask]:
         """Run queries written by others, on one snapshot and within limits. A query may raise QueryRefused.
         None can follow it then, because the transaction is over."""
         import psycopg
@@ -370,7 +363,7 @@ class PostgresReader(Reader):
         self._db.execute(f"SET LOCAL statement_timeout = {left}".encode())
 
     def _fetched(
-        self, cursor: psycopg.Cursor[Any], deadline: float, limits: Limits
+        self, cursor: psycopg.Cursor[Any], deadline: float, limits: QueryLimits
     ) -> Iterator[tuple[Any, ...]]:
         """The cursor's rows, fetched in portions that are small enough for memory."""
         count = 10

@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 from millstream.core.errors import MillstreamError
 
-READS = "only what reads is done here, one statement at a time: SELECT, WITH or VALUES"
+READS = "only one statement that reads is allowed: SELECT, WITH or VALUES"
 LONGEST_VALUE = 10_000_000  # bytes; SQLite refuses to make longer values in such queries
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueryLimits:
     """The limits of a query: ``rows`` and ``bytes`` cut its answer off, ``seconds`` stop it."""
 
     seconds: float = 5.0
@@ -58,11 +58,11 @@ class QueryRefused(MillstreamError):
         super().__init__(reason if at is None else f"line {self.line}, column {self.column}: {reason}")
 
 
-def too_slow(sql: str, limits: Limits) -> QueryRefused:
+def too_slow(sql: str, limits: QueryLimits) -> QueryRefused:
     return QueryRefused(f"it took longer than {limits.seconds:g} s, and was stopped", sql)
 
 
-def collected(rows: Iterable[tuple[Any, ...]], limits: Limits) -> tuple[list[tuple[Any, ...]], Any]:
+def collected(rows: Iterable[tuple[Any, ...]], limits: QueryLimits) -> tuple[list[tuple[Any, ...]], Any]:
     """The rows within the limits, and the limit that cut them off. Takes no more rows than it needs."""
     found: list[tuple[Any, ...]] = []
     left = limits.bytes

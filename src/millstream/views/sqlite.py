@@ -14,19 +14,21 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from millstream.core.errors import MillstreamError
-from millstream.views.merging import PART, VERSION
+from millstream.views.merge_sql import PART, VERSION
+from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
 from millstream.views.query import (
     READS,
     Answer,
     Ask,
-    Limits,
+    QueryLimits,
     QueryRefused,
     collected,
     place_of,
     too_slow,
 )
+from millstream.views.reading import SqlReader
+from millstream.views.refusals import not_taken
 from millstream.views.sqlite_child import LOOK_AT_CLOCK, Child
-from millstream.views.store import TABLES, Reader, Store
 from millstream.views.values import (
     COLLATION,
     EXACT,
@@ -42,15 +44,8 @@ from millstream.views.values import (
     local_time_text,
     time_text,
 )
-from millstream.views.views import (
-    Rows,
-    View,
-    beside,
-    is_ours,
-    not_taken,
-    quoted_name,
-    quoted_text,
-)
+from millstream.views.views import Rows, View
+from millstream.views.writing import TABLES, SqlStore
 
 T = TypeVar("T")
 
@@ -79,7 +74,7 @@ _AS_THEY_ARE = ("boolean", "tinyint", "smallint", "int", "bigint", *TEXTS)
 _LOOK_EVERY = 0.05  # seconds; one look is a read of shared memory
 
 
-class SqliteStore(Store):
+class SqliteStore(SqlStore):
     """The views of a file, for the one process that writes it."""
 
     _differ = "IS NOT"
@@ -218,7 +213,7 @@ class _DecimalSum:
 # ---- reading -----------------------------------------------------------------------------------------
 
 
-class SqliteReader(Reader):
+class SqliteReader(SqlReader):
     """The same database, read-only, next to the job that writes it."""
 
     def __init__(self, path: Path) -> None:
@@ -269,7 +264,7 @@ class SqliteReader(Reader):
             raise MillstreamError(f"{error}; the views in {self.where} are: {names}") from None
 
     @contextmanager
-    def asking(self, limits: Limits, *, ours: bool = False) -> Iterator[Ask]:
+    def asking(self, limits: QueryLimits, *, ours: bool = False) -> Iterator[Ask]:
         """Run queries written by others, on one snapshot and within limits. A query may raise QueryRefused.
         The queries run in a process that can be killed. With ``ours``, the SQL contains nothing that others
         wrote, and runs in this process."""
@@ -304,7 +299,7 @@ class SqliteReader(Reader):
         finally:
             self._db.set_progress_handler(None, 0)
 
-    def _answer(self, sql: str, limits: Limits) -> Answer:
+    def _answer(self, sql: str, limits: QueryLimits) -> Answer:
         try:
             with closing(self._db.execute(sql)) as cursor:
                 rows, cut = collected(cursor, limits)

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, Self
 from urllib.parse import quote
 
 from millstream.core.errors import MillstreamError
-from millstream.views.query import LONGEST_VALUE, READS, Limits, collected
+from millstream.views.query import LONGEST_VALUE, READS, QueryLimits, collected
 
 MEMORY = 1 << 30  # bytes of address space
 TEMPORARY = 64 << 20  # bytes of one temporary file
@@ -62,7 +62,7 @@ def may(action: int, first: str | None, second: str | None, *where: str | None) 
 class Child:
     """The process, for as long as the ``with`` block lasts. Not for use by two threads at once."""
 
-    def __init__(self, path: str, limits: Limits) -> None:
+    def __init__(self, path: str, limits: QueryLimits) -> None:
         self._limits = limits
         self._process = subprocess.Popen(
             [sys.executable, "-m", "millstream.views.sqlite_child"],
@@ -78,12 +78,14 @@ class Child:
             self._receive(time.monotonic() + _STARTING)
         except TimeoutError:
             self.close()
-            raise MillstreamError(f"asking {path} could not be begun in {_STARTING:g} s; try again") from None
+            raise MillstreamError(
+                f"the query of {path} could not start within {_STARTING:g} s; try again"
+            ) from None
         except (BrokenPipeError, EOFError):
             code = self._process.wait()
             self.close()
             raise MillstreamError(
-                f"the process that asks {path} ended at its start (exit code {code}); try again"
+                f"the process that queries {path} ended at its start (exit code {code}); try again"
             ) from None
         except BaseException:
             self.close()
@@ -139,7 +141,7 @@ class Child:
 def main() -> None:
     asked, told = sys.stdin.buffer, sys.stdout.buffer
     path, seconds, rows, size = marshal.load(asked)  # noqa: S302
-    limits = Limits(seconds, rows, size)
+    limits = QueryLimits(seconds, rows, size)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (TEMPORARY, TEMPORARY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -173,7 +175,7 @@ def _complaint(error: Exception) -> str:
     return said or type(error).__name__
 
 
-def _asked(db: sqlite3.Connection, sql: str, limits: Limits) -> tuple[Any, ...]:
+def _asked(db: sqlite3.Connection, sql: str, limits: QueryLimits) -> tuple[Any, ...]:
     with closing(db.execute(sql)) as cursor:
         if cursor.description is None:
             return ("wrong", READS)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millstream.views.merging import DELETED, FORCED, Tables
-from millstream.views.views import View, beside, quoted_name
+from millstream.views.merge_sql import DELETED, FORCED, Tables
+from millstream.views.naming import beside, quoted_name
+from millstream.views.views import View
 
 TOTAL, AT = quoted_name("millstream total"), quoted_name("millstream at")
 

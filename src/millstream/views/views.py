@@ -9,28 +9,26 @@ effect of exactly-once.
     millstream_ledger      the last batch that each query has written
     millstream_versions    when and by which batch each version of a view came, as long as changes are kept
     millstream_changes_V   what each of these versions changed in view V
-    millstream_gone_V      which keys were deleted from view V, and when in its order (view_tombstones)
+    millstream_gone_V      which keys were deleted from view V, and when in its order (tombstones)
     millstream_next_V      view V while it is rebuilt, until it replaces the old one
 
 A query is identified by the id in its checkpoint. A new checkpoint starts again at batch 0, and is another
 query.
 
-Views are kept in a SQLite file (``sqlite_views``), or in PostgreSQL if a URL says so (``postgres_views``).
-``view_store`` has what both have in common, and ``view_changes`` is for followers of changes.
+Views are kept in a SQLite file (``sqlite``), or in PostgreSQL if a URL says so (``postgres``). ``opening``
+chooses between them, ``writing`` and ``reading`` have what both have in common, and ``watching`` is for
+followers of changes.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from millstream.core.errors import MillstreamError, TopologyError
-from millstream.views.query import Ask, Limits
-from millstream.views.values import has_order, is_key
+from millstream.core.errors import MillstreamError
+from millstream.views.query import Ask, QueryLimits
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]  # column names, and the rows
 
@@ -150,7 +148,7 @@ class ViewReader(Protocol):
     def query(self, sql: str) -> Rows:
         """Columns and rows of any SELECT. Nothing is changed, whatever the SQL says."""
 
-    def asking(self, limits: Limits, *, ours: bool = False) -> AbstractContextManager[Ask]:
+    def asking(self, limits: QueryLimits, *, ours: bool = False) -> AbstractContextManager[Ask]:
         """Run queries written by others, on one snapshot and within limits. A query may raise QueryRefused.
         With ``ours``, the SQL contains nothing that others wrote."""
 
@@ -163,7 +161,7 @@ class ViewReader(Protocol):
     def get(self, name: str, key: Sequence[str]) -> Rows:
         """The row of a key."""
 
-    # ---- for followers of a view (view_changes.py) ---------------------------------------------------
+    # ---- for followers of a view (watching.py) --------------------------------------------------
 
     def key_condition(self, name: str, key: Sequence[str]) -> str:
         """The SQL condition that selects a key's row."""
@@ -219,139 +217,3 @@ class Since:
     key: tuple[str, ...]
     columns: list[str]
     parts: list[tuple[int, int, str, int, bool, tuple[Any, ...]]]
-
-
-def open_store(where: str | Path) -> ViewStore:
-    """The store for the views in a file, or in the database that a URL names."""
-    if _is_url(where):
-        from millstream.views.postgres import PostgresStore
-
-        return PostgresStore(str(where))
-    from millstream.views.sqlite import SqliteStore
-
-    return SqliteStore(Path(where))
-
-
-def open_reader(where: str | Path) -> ViewReader:
-    """A reader for the views in a file, or in the database that a URL names."""
-    if _is_url(where):
-        from millstream.views.postgres import PostgresReader
-
-        return PostgresReader(str(where))
-    from millstream.views.sqlite import SqliteReader
-
-    return SqliteReader(Path(where))
-
-
-def shown(where: str | Path) -> str:
-    """Where the views are, for people to read: without the password."""
-    if not _is_url(where):
-        return str(where)
-    scheme, _, rest = str(where).partition("?")[0].partition("://")
-    user, at, place = rest.rpartition("@")
-    return f"{scheme}://{user.partition(':')[0]}{at}{place}"
-
-
-def _is_url(where: str | Path) -> bool:
-    if isinstance(where, str) and "://" in where:
-        if where.startswith(("postgresql://", "postgres://")):
-            return True
-        raise MillstreamError(
-            f"views can't be kept in {where.partition('://')[0]}; give a file, or a postgresql:// URL"
-        )
-    return False
-
-
-# ---- what both kinds of database have in common ------------------------------------------------------
-
-
-def check_key(view: View, known: Sequence[str], where: str, *, at: str | None) -> None:
-    """Refuse a key other than the one that a view was created with."""
-    if tuple(known) != view.key:
-        raise TopologyError(
-            f"view {view.name!r} in {where} has the key {', '.join(known)}, not {', '.join(view.key)}; give"
-            f" the view another name, or remove it there with: millstream view drop {view.name}"
-            f" --views {where}",
-            where=at,
-        )
-
-
-def not_taken(view: View, row: Sequence[Any], column: str | None, reason: str, where: str) -> MillstreamError:
-    """The error for a row that a database does not take: which row it is, and what can be done."""
-    names = [name for name, _ in view.columns]
-    key = ", ".join(f"{name}={_short(row[names.index(name)])}" for name in view.key)
-    what = f"column {column!r} of " if column is not None else ""
-    return MillstreamError(
-        f"view {view.name!r} in {where} can't take {what}the row with {key}: {reason}. Nothing of the batch"
-        " is in the views: change the column in a .select(...) in front of .to_view, or leave such rows out"
-        " with .where(...), and start the job again"
-    )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:60]}... ({len(text):,} characters)"
-
-
-def check_owner(view: View, owner: str, where: str, *, at: str | None) -> None:
-    """Refuse a view that another job keeps: each would overwrite the other's rows."""
-    if view.job != owner:
-        raise TopologyError(
-            f"view {view.name!r} in {where} belongs to job {owner!r}, not to {view.job!r}; give the view"
-            " another name, or keep this job's views elsewhere with --views. If the other job is gone for"
-            f" good, remove its view with: millstream view drop {view.name} --views {where}",
-            where=at,
-        )
-
-
-def other_type(
-    view: View, column: str, there: str, wanted: str, where: str, *, at: str | None
-) -> TopologyError:
-    """The error for a column whose type is not the one it was created with."""
-    return TopologyError(
-        f"column {column!r} of view {view.name!r} in {where} is {there}, not {wanted}; give the view another"
-        f" name, or remove it there with: millstream view drop {view.name} --views {where}",
-        where=at,
-    )
-
-
-def check_types(view: View, *, at: str | None) -> None:
-    """Refuse keys that can't be told apart, and an order that the databases don't share with Spark."""
-    kinds = dict(view.columns)
-    for column in view.key:
-        if not is_key(kinds[column]):
-            raise TopologyError(
-                f"view {view.name!r}: the key {column!r} is {kinds[column]}, and maps can't be compared; give"
-                " a plain column, to_json(...) of the map for example",
-                where=at,
-            )
-    if view.order is not None and not has_order(kinds[view.order]):
-        raise TopologyError(
-            f"view {view.name!r}: order={view.order!r} is {kinds[view.order]}, and the databases order those"
-            " differently from Spark; give a number, text, bytes, a date or a time",
-            where=at,
-        )
-
-
-def quoted_name(name: str) -> str:
-    """A table's or a column's name as SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quoted_text(text: str) -> str:
-    """Text as SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def beside(kind: str, view: str) -> str:
-    """The name of an internal table that belongs to a view, such as ``changes`` or ``next``. PostgreSQL
-    truncates names at 63 bytes, so a longer one is a hash."""
-    name = f"millstream_{kind}_{view}"
-    if len(name.encode()) <= 63:
-        return name
-    return f"millstream_{kind}_{hashlib.sha256(view.encode()).hexdigest()[:40]}"
-
-
-def is_ours(name: str) -> bool:
-    """True if a table is internal, and not for the user."""
-    return name.lower().startswith("millstream_")

@@ -46,7 +46,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if size < 0 or self.at + size > len(self.data):
-            raise ValueError(f"{size} bytes are not there")
+            raise ValueError(f"{size} bytes are missing")
         self.at += size
         return self.data[self.at - size : self.at]
 

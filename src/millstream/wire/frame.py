@@ -22,7 +22,6 @@ ANSWER_HEAD = Struct(">ii")  # size, correlation id
 SIZE = Struct(">i")
 SHORT = Struct(">h")
 INT = Struct(">i")
-API_VERSIONS = 18
 
 TopicKey = str | bytes  # a topic in a request: its name, or the sixteen bytes of its id
 Buffer = bytes | bytearray | memoryview

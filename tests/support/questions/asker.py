@@ -18,7 +18,7 @@ _TIMES = {"log_append_time", "timestamp", "last_timestamp"}
 
 
 def _place(fields: dict[str, Any]) -> tuple[str, ...]:
-    """Where an entry stands in a list: by what it is about."""
+    """The sort key of an entry in a list: its subject."""
     about = ("name", "topic", "key", "group_id", "resource_name", "partition_index", "index", "partition")
     return tuple(str(fields.get(name, "")) for name in about)
 

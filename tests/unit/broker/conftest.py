@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.net.turn import Turn
+from millstream.broker.net.loop_turn import LoopTurn
 from millstream.broker.node import Node
 from millstream.broker.topics.syncing import Syncer
 from millstream.core.clock import ManualClock
@@ -31,9 +31,9 @@ def clock() -> ManualClock:
 @pytest.fixture
 def node(loop: asyncio.AbstractEventLoop, clock: ManualClock) -> Iterator[Node]:
     node = Node(BrokerConfig(node_id=7), clock, loop)
-    node.host, node.port = "broker.example", 9092
-    syncer = Syncer(loop, clock, node.metrics, threads=1)
-    node.transactions.start(Turn(loop, clock, syncer, node.metrics), syncer)
+    node.role.host, node.role.port = "broker.example", 9092
+    syncer = Syncer(loop, clock, threads=1)
+    node.transactions.start(LoopTurn(loop, clock, syncer, node.counters), syncer)
     yield node
     node.coordinator.close()
     syncer.close()

@@ -15,7 +15,7 @@ from millstream.broker.http import HttpServer
 )
 def test_without_a_host_it_is_for_this_machine(host: str, bound: str) -> None:
     async def started() -> str:
-        server = HttpServer(cast(Any, None))
+        server = HttpServer(cast(Any, None), cast(Any, None), lambda: True)
         await server.start(host, 0)
         await server.stop()
         return server.address

@@ -215,7 +215,7 @@ def test_an_export_of_another_record_is_found(tmp_path: Path) -> None:
 AT = "2026-01-02 03:04:05"
 CUT = (
     f"{AT} WARNING millstream.log.recovery.recovery: "
-    "x: cut at byte 7, 9 bytes of a write that a crash cut off (y)"
+    "x: cut at byte 7: 9 bytes of a write that a crash interrupted (y)"
 )
 
 

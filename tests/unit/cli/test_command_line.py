@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from millstream.cli import COMMANDS, execute
-from millstream.cli.terminal.help import Entry, Page, render
+from millstream.cli.terminal.help import HelpEntry, Page, render
 from tools.reference.pages import pages
 
 HEAVY = ("confluent_kafka", "pyspark", "kio", "uvloop", "pyarrow", "numpy", "rich", "asyncio", "pydantic")
@@ -34,7 +34,7 @@ def test_help_fits_the_terminal(width: int) -> None:
 
 
 def test_examples_stand_beside_their_meaning_where_there_is_room() -> None:
-    page = Page("m", "m", ("Does.",), (), (Entry("m a", "one"), Entry("m bcd", "two")))
+    page = Page("m", "m", ("Does.",), (), (HelpEntry("m a", "one"), HelpEntry("m bcd", "two")))
     assert render(page, 80).splitlines()[-2:] == ["  m a    one", "  m bcd  two"]
     assert render(page, 11).splitlines()[-4:] == ["  m a", "      one", "  m bcd", "      two"]
 

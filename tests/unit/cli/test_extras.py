@@ -67,8 +67,8 @@ def test_the_fixture_without_its_extra(tmp_path: Path) -> None:
 
 def test_the_protocol_does_not_bring_hypothesis() -> None:
     program = """
-from millstream.client.protocol.raw import is_retriable
-from millstream.wire.codec.answers import answer_reader, request_reader
+from millstream.client.errors import is_retriable
+from millstream.wire.codec.schema_codec import answer_reader, request_reader
 request_reader(3, 12), answer_reader(35, 4)
 assert is_retriable(5)
 print(*[name for name in ("hypothesis", "numpy", "pyspark", "pytest") if name in sys.modules])

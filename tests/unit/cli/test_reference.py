@@ -7,10 +7,10 @@ from pathlib import Path
 
 import millstream
 from millstream import client, testing
-from millstream.broker.metrics import Collector
 from millstream.broker.server import Server
 from millstream.cli import COMMANDS
-from millstream.core.config import BrokerConfig, TopicConfig, settings_of, with_changes
+from millstream.core.config import BrokerConfig, settings_of, with_changes
+from millstream.core.topic_config import TopicConfig
 from tools.reference.metrics import exposed_name, families
 from tools.reference.pages import pages, stale
 
@@ -92,7 +92,7 @@ async def _collected() -> list[str]:
     server = Server(with_changes(BrokerConfig(), {"listen": "127.0.0.1:0"}))
     await server.start()
     try:
-        return [exposed_name(family) for family in Collector(server).collect()]
+        return [exposed_name(family) for family in server.collector.collect()]
     finally:
         await server.stop()
 

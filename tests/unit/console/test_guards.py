@@ -11,7 +11,7 @@ from litestar.testing import TestClient
 from millstream.console import guards
 from millstream.console.problems import problem_of
 from millstream.core.errors import BrokerUnavailable, ConfigError, RequestFailed
-from millstream.core.origin import may_be_called
+from millstream.core.http_origin import may_be_called
 
 
 @post("/change", sync_to_thread=False)

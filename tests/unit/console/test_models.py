@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.client.insight.outlook import DiskOutlook, Stopped
+from millstream.client.insight.horizon import DiskHorizon, StoppedPartitions
 from millstream.client.librdkafka.admin import BrokerNode, ClusterInfo, PartitionInfo
 from millstream.client.text.position import TopicPartition
 from millstream.console.observing.history import History
@@ -84,7 +84,7 @@ def test_the_worst_comes_first_and_links_to_what_is_wrong() -> None:
         topic("copies", under_replicated=(1,)),
         topic("a/b", leaderless=(0, 2)),
         groups={"billing": group(loss_ms=HOUR // 2, loss_at=TopicPartition("t", 3)), "slow": group(lag=0)},
-        disks=(DiskOutlook("b:1", "/data", 1000, 7200.0),),
+        disks=(DiskHorizon("b:1", "/data", 1000, 7200.0),),
     )
     told = needs_attention(found)
     assert [each.severity for each in told] == ["critical", "critical", "warning", "warning"]
@@ -95,21 +95,23 @@ def test_the_worst_comes_first_and_links_to_what_is_wrong() -> None:
 
 
 def test_what_stopped_by_itself_is_named_with_its_partitions_and_why() -> None:
-    stopped = Stopped.of("0,3: t-0: can't write: Input/output error")
-    found = snapshot(topic("t", stopped=stopped), topic("u", uncompacted=Stopped.of("1: damaged: a: b")))
+    stopped = StoppedPartitions.of("0,3: t-0: can't write: Input/output error")
+    found = snapshot(
+        topic("t", stopped=stopped), topic("u", uncompacted=StoppedPartitions.of("1: damaged: a: b"))
+    )
     writes, compaction = needs_attention(found)
-    assert (writes.severity, writes.what) == ("critical", "t takes no writes in partitions 0, 3")
+    assert (writes.severity, writes.what) == ("critical", "t accepts no writes in partitions 0, 3")
     assert (writes.why, writes.link) == ("t-0: can't write: Input/output error", "/topics/t/partitions")
     assert (compaction.severity, compaction.what) == (
         "warning",
-        "u is not compacted any more in partition 1",
+        "u is no longer compacted in partition 1",
     )
     assert compaction.why == "damaged: a: b"
 
 
 @pytest.mark.parametrize("told", [None, "", "nobody knows what this is"])
 def test_nothing_is_taken_for_stopped_that_is_not_named(told: str | None) -> None:
-    assert Stopped.of(told).partitions == ()
+    assert StoppedPartitions.of(told).partitions == ()
 
 
 def test_records_that_were_lost_are_critical() -> None:

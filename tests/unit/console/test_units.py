@@ -62,7 +62,9 @@ def test_a_stream_sends_what_changed_and_ends_with_the_sampler() -> None:
         def fragments(at: int) -> dict[str, str]:
             return {"same": "x", "other": str(at)}
 
-        return [event async for event in live.stream(Sampler(), lambda p: "up", fragments, live.Turns(1))]  # type: ignore[arg-type]
+        return [
+            event async for event in live.stream(Sampler(), lambda p: "up", fragments, live.StreamTurns(1))
+        ]  # type: ignore[arg-type]
 
     events = asyncio.run(collect())
     assert [event.split(b"\n")[0] for event in events[1:]] == [

@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from itertools import islice, pairwise
 
+from millstream.examples.example import Event
 from millstream.examples.fraud.generate import KINDS, Generator
-from millstream.examples.shape import Event
 
 
 def take(count: int, **settings: object) -> tuple[list[Event], Generator]:

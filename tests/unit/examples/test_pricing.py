@@ -6,10 +6,10 @@ from collections import Counter
 from itertools import groupby, islice, pairwise
 from typing import Any
 
+from millstream.examples.example import BEGINNING_MS, iso
 from millstream.examples.pricing import EXAMPLE
 from millstream.examples.pricing.check import check
 from millstream.examples.pricing.generate import DRIVERS, KINDS, REQUESTS, Generator, Move
-from millstream.examples.shape import BEGINNING_MS, iso
 from millstream.examples.trial import trial
 
 MINUTE = 60_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream.examples.shape import BEGINNING_MS, Event, iso
+from millstream.examples.example import BEGINNING_MS, Event, iso
 from millstream.examples.trading import EXAMPLE
 from millstream.examples.trading.check import LIMIT, check, expected
 from millstream.examples.trading.generate import KINDS, Generator, Move

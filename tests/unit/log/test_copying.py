@@ -139,7 +139,7 @@ def test_producers_go_on_at_the_copy_where_they_were() -> None:
     again = copy.append(an_idempotent_batch(6, b"v"), NOW)
     assert again.duplicate
     assert again.base_offset == 6
-    with pytest.raises(AppendRefused, match="7 comes next"):
+    with pytest.raises(AppendRefused, match="7 is expected"):
         copy.append(an_idempotent_batch(9, b"v"), NOW)
 
 

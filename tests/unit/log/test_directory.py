@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from millstream.core.clock import ManualClock
-from millstream.core.config import TopicConfig
 from millstream.core.errors import DataDirectoryError, LogFailed
+from millstream.core.topic_config import TopicConfig
 from millstream.log.directory import LogDirectory
 from millstream.log.memory_directory import MemoryDirectory
 from millstream.log.storage.files import OsFiles

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.core.config import TopicConfig
+from millstream.core.topic_config import TopicConfig
 from millstream.log.directory import LogDirectory
 from tests.support.apache_kafka import jars, run_tool
 from tests.support.logs import NOW, a_batch, a_transactional_batch, an_idempotent_batch

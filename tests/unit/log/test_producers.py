@@ -10,7 +10,7 @@ from millstream.core.errors import AppendRefused
 from millstream.core.kafka_errors import INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 from millstream.log.producers import Duplicate, Producers
 from millstream.log.snapshots import load_snapshot, snapshot_of
-from millstream.log.transactions import Transactions
+from millstream.log.transactions import PartitionTransactions
 
 LAST = 2**31 - 1
 
@@ -101,16 +101,16 @@ def some_producers(batches: list[tuple[int, int, int]]) -> Producers:
 def test_a_snapshot_brings_everything_back(batches: list[tuple[int, int, int]]) -> None:
     producers = some_producers(batches)
     restored = Producers()
-    assert load_snapshot(snapshot_of(producers, Transactions()), restored, Transactions())
+    assert load_snapshot(snapshot_of(producers, PartitionTransactions()), restored, PartitionTransactions())
     assert restored.states == producers.states
 
 
 @given(BATCHES, st.data())
 def test_a_damaged_snapshot_is_not_believed(batches: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    snapshot = bytearray(snapshot_of(some_producers(batches), Transactions()))
+    snapshot = bytearray(snapshot_of(some_producers(batches), PartitionTransactions()))
     at = data.draw(st.integers(0, len(snapshot) - 1))
     snapshot[at] ^= 1 << data.draw(st.integers(0, 7))
     restored = Producers()
-    assert not load_snapshot(bytes(snapshot), restored, Transactions())
-    assert not load_snapshot(bytes(snapshot[:at]), restored, Transactions())
+    assert not load_snapshot(bytes(snapshot), restored, PartitionTransactions())
+    assert not load_snapshot(bytes(snapshot[:at]), restored, PartitionTransactions())
     assert restored.states == {}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.core.config import TopicConfig
 from millstream.core.errors import OffsetOutOfRange
+from millstream.core.topic_config import TopicConfig
 from millstream.log.directory import LogDirectory
 from millstream.log.partition import PartitionLog
 from millstream.log.storage.files import File, FilePool, LazyFile, OsFile, OsFiles

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.core.clock import ManualClock
-from millstream.core.config import TopicConfig, with_changes
+from millstream.core.config import with_changes
 from millstream.core.errors import AppendRefused, ConfigError, LogFailed, OffsetOutOfRange
+from millstream.core.topic_config import TopicConfig
 from millstream.log.directory import LogDirectory
 from millstream.log.partition import PartitionLog
 from millstream.log.storage.files import DIRECTORY

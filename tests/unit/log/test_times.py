@@ -112,7 +112,7 @@ def test_indexes_are_right_while_batches_are_staged(caplog: pytest.LogCaptureFix
 
 
 def test_retention_by_time_counts_what_is_staged() -> None:
-    """Else a segment would go with a record that is new."""
+    """Otherwise a segment with a new record would be deleted."""
     _, log = open_log(retention_ms=1000)
     append(log, at=NOW - 5000, now=NOW - 5000)
     log.append(a_batch(at=NOW), NOW)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.core.config import TopicConfig, settings_of
+from millstream.core.config import settings_of
 from millstream.core.errors import AppendRefused
+from millstream.core.topic_config import TopicConfig
 from millstream.log.partition import PartitionLog
 from millstream.log.validation import SMALL_RECORDS, CheckApart, verdict_of
 from millstream.records.batch import read_header, verify

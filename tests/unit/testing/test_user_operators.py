@@ -115,6 +115,20 @@ def test_rows_that_only_tell_the_time_are_not_shown_to_a_function() -> None:
         assert set(taken) == {1}
 
 
+@pytest.mark.parametrize("between", ["selection", "union"])
+def test_nor_if_a_selection_or_a_union_is_between_the_filter_and_the_function(between: str) -> None:
+    flow = Topology("between")
+    rows = flow.source("second", schema="k string, v int, ot timestamp", time="ot")
+    few = rows.where("v < 100")
+    given = few.select("k", "v", "ot") if between == "selection" else flow.union(few, rows.where("v > 1000"))
+    made = given.operator(lambda df: df.mapInArrow(iter, "k string, v int, ot timestamp"), name="mapped")
+    made.window(by="v", size="1 minute", emit="final").agg(n="count(*)").to_topic("counts")
+    with Driver(flow) as driver:
+        driver.feed("second", [event("00:10"), event("00:11", v=100), event("09:00", v=100)])
+        driver.finish()
+        assert [(row["v"], row["n"]) for row in driver.topic("counts")] == [(1, 1)]
+
+
 def test_times_that_a_function_sets_back_are_not_late() -> None:
     def by_the_hour(df: Any) -> Any:
         return df.mapInArrow(_to_the_hour, "k string, v int, ot timestamp")
@@ -137,7 +151,7 @@ def test_a_renamed_time_is_declared() -> None:
     def renamed(df: Any) -> Any:
         return df.withColumnRenamed("ot", "ordered").select("k", "v", "ordered")
 
-    with pytest.raises(TopologyError, match=r"'renamed' gives no column 'ot'.*\.operator\(time='column'\)"):
+    with pytest.raises(TopologyError, match=r"'renamed' returns no column 'ot'.*\.operator\(time='column'\)"):
         Driver(flow_of(renamed))
     with Driver(flow_of(renamed, time="ordered")) as driver:
         for time in ("00:10", "02:00", "01:40", "05:00"):
@@ -173,7 +187,7 @@ def test_between_two_stateful_operators_a_function_may_make_columns_of_columns()
     ],
 )
 def test_what_else_it_does_there_is_refused(function: Callable[[Any], Any], how: Any) -> None:
-    with pytest.raises(TopologyError, match=f"{how['name']!r} stands between two stateful operators"):
+    with pytest.raises(TopologyError, match=f"{how['name']!r} is between two stateful operators"):
         Driver(chained(function, **how))
 
 

@@ -1,4 +1,4 @@
-"""Questions to views by others: nothing is changed, none goes on for ever, mistakes are pointed at."""
+"""Questions to views by others: nothing is changed, none goes on forever, mistakes are pointed at."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from millstream.core.errors import MillstreamError
 from millstream.views import sqlite_child
-from millstream.views.query import Answer, Limits, QueryRefused
-from millstream.views.views import Changes, View, ViewReader, ViewStore, open_reader, open_store
+from millstream.views.opening import open_reader, open_store
+from millstream.views.query import Answer, QueryLimits, QueryRefused
+from millstream.views.views import Changes, View, ViewReader, ViewStore
 
 CARDS = View("cards", (("card", "string"), ("n", "bigint")), ("card",))
 ENDLESS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c"
@@ -40,12 +41,12 @@ def reader(store: ViewStore, where: str) -> Iterator[ViewReader]:
     reader.close()
 
 
-def ask(reader: ViewReader, sql: str, limits: Limits | None = None) -> Answer:
-    with reader.asking(limits or Limits()) as asked:
+def ask(reader: ViewReader, sql: str, limits: QueryLimits | None = None) -> Answer:
+    with reader.asking(limits or QueryLimits()) as asked:
         return asked(sql)
 
 
-def refusal(reader: ViewReader, sql: str, limits: Limits | None = None) -> QueryRefused:
+def refusal(reader: ViewReader, sql: str, limits: QueryLimits | None = None) -> QueryRefused:
     with pytest.raises(QueryRefused) as refused:
         ask(reader, sql, limits)
     return refused.value
@@ -60,10 +61,10 @@ def test_a_query_is_answered(reader: ViewReader) -> None:
 
 
 def test_answers_are_cut_off_at_so_many_rows_and_bytes(reader: ViewReader) -> None:
-    rows = ask(reader, "SELECT * FROM cards ORDER BY card", Limits(rows=150))
+    rows = ask(reader, "SELECT * FROM cards ORDER BY card", QueryLimits(rows=150))
     assert (len(rows.rows), rows.cut) == (150, "rows")
-    assert ask(reader, "SELECT * FROM cards", Limits(rows=200)).cut is None
-    size = ask(reader, "SELECT card FROM cards", Limits(bytes=80))
+    assert ask(reader, "SELECT * FROM cards", QueryLimits(rows=200)).cut is None
+    size = ask(reader, "SELECT card FROM cards", QueryLimits(bytes=80))
     assert (len(size.rows), size.cut) == (20, "bytes")
 
 
@@ -107,12 +108,12 @@ def test_a_file_is_not_a_way_to_others(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_takes_too_long_is_stopped_and_the_reader_goes_on(reader: ViewReader) -> None:
-    assert "took longer than 0.2 s" in refusal(reader, ENDLESS, Limits(seconds=0.2)).reason
+    assert "took longer than 0.2 s" in refusal(reader, ENDLESS, QueryLimits(seconds=0.2)).reason
     assert ask(reader, "SELECT 1").rows == [(1,)]
 
 
 def test_the_time_is_for_all_that_is_asked_together(reader: ViewReader) -> None:
-    with reader.asking(Limits(seconds=0.2)) as asked:
+    with reader.asking(QueryLimits(seconds=0.2)) as asked:
         assert asked("SELECT 1").rows == [(1,)]
         with pytest.raises(QueryRefused, match="took longer"):
             asked(ENDLESS)
@@ -121,7 +122,7 @@ def test_the_time_is_for_all_that_is_asked_together(reader: ViewReader) -> None:
 def test_what_is_asked_together_sees_one_moment_and_holds_no_writer_up(
     reader: ViewReader, store: ViewStore
 ) -> None:
-    with reader.asking(Limits()) as asked:
+    with reader.asking(QueryLimits()) as asked:
         assert asked("SELECT count(*) FROM cards").rows == [(200,)]
         store.apply("q", 1, [Changes(CARDS, [("new", 1)], [False])])
         assert asked("SELECT count(*) FROM cards").rows == [(200,)]
@@ -158,7 +159,7 @@ def test_one_step_that_takes_long_is_stopped_too(tmp_path: Path) -> None:
     reader = open_reader(str(tmp_path / "views.db"))
     try:
         began = time.monotonic()
-        assert "took longer than 0.5 s" in refusal(reader, sql, Limits(seconds=0.5)).reason
+        assert "took longer than 0.5 s" in refusal(reader, sql, QueryLimits(seconds=0.5)).reason
         assert time.monotonic() - began < 40  # by itself it takes minutes
         assert ask(reader, "SELECT 1").rows == [(1,)]
     finally:
@@ -171,7 +172,7 @@ def test_temporary_files_are_bounded(tmp_path: Path) -> None:
     many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000)"
     try:
         refused = refusal(
-            reader, f"{many} SELECT hex(i) || hex(zeroblob(100)) AS x FROM n ORDER BY x", Limits(30)
+            reader, f"{many} SELECT hex(i) || hex(zeroblob(100)) AS x FROM n ORDER BY x", QueryLimits(30)
         )
         assert "MB of temporary files" in refused.reason
     finally:
@@ -198,4 +199,4 @@ def test_a_process_that_can_not_start_is_an_error_in_words(
 ) -> None:
     monkeypatch.setattr(sqlite_child.sys, "executable", "/bin/false")
     with pytest.raises(MillstreamError, match=r"ended at its start \(exit code 1\)"):
-        sqlite_child.Child(str(tmp_path / "views.db"), Limits(5, 10, 1000))
+        sqlite_child.Child(str(tmp_path / "views.db"), QueryLimits(5, 10, 1000))

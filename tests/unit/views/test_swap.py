@@ -12,8 +12,10 @@ import psycopg
 import pytest
 
 from millstream.core.errors import MillstreamError, TopologyError
-from millstream.views.changes import Watcher
-from millstream.views.views import Changes, View, ViewsRebuilt, ViewStore, beside, open_reader, open_store
+from millstream.views.naming import beside
+from millstream.views.opening import open_reader, open_store
+from millstream.views.views import Changes, View, ViewsRebuilt, ViewStore
+from millstream.views.watching import Watcher
 from tests.support.waiting import wait_for
 
 CARDS = View("cards", (("card", "string"), ("n", "bigint"), ("code", "string")), ("card",))
@@ -142,7 +144,7 @@ def test_a_view_that_is_new_is_there_from_the_swap_on_and_is_the_jobs(store: Vie
     [
         ({"key": ("code",)}, "has the key card, not code"),
         ({"columns": (("card", "string"), ("n", "string"), ("code", "string"))}, "column 'n' of view"),
-        ({"name": "millstream_owners"}, "is not a view of a pipeline's"),
+        ({"name": "millstream_owners"}, "is not a view of a pipeline"),
     ],
 )
 def test_what_could_not_be_swapped_is_refused_before_it_is_built(

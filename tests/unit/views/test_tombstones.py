@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from millstream.views.store import Store
-from millstream.views.views import Changes, View, beside, open_reader, open_store
+from millstream.views.naming import beside
+from millstream.views.opening import open_reader, open_store
+from millstream.views.views import Changes, View
+from millstream.views.writing import SqlStore
 
 Entry = tuple[str, int | None, int, bool]  # key, order, value, and whether it deletes
 COLUMNS = (("k", "string"), ("o", "int"), ("v", "int"))
@@ -26,9 +28,9 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def store(where: str) -> Iterator[Store]:
+def store(where: str) -> Iterator[SqlStore]:
     store = open_store(where)
-    assert isinstance(store, Store)
+    assert isinstance(store, SqlStore)
     yield store
     store.close()
 
@@ -37,7 +39,7 @@ def view(order: str | None = "o", key: tuple[str, ...] = ("k",)) -> View:
     return View(f"v{uuid.uuid4().hex}", COLUMNS, key, order)
 
 
-def apply(store: Store, into: View, number: int, entries: list[Entry]) -> None:
+def apply(store: SqlStore, into: View, number: int, entries: list[Entry]) -> None:
     rows = [(k, o, v) for k, o, v, _ in entries]
     store.apply(f"q {into.name}", number, [Changes(into, rows, [gone for *_, gone in entries])])
 
@@ -76,7 +78,7 @@ _entries = st.lists(
 @example([("a", 10, 1, False), ("a", 20, 0, True), ("a", 15, 2, False)], [1, 2])
 @example([("a", None, 1, False), ("a", 2, 0, True), ("a", None, 2, False)], [1, 2])
 def test_any_cut_into_batches_gives_the_same_view(
-    store: Store, where: str, entries: list[Entry], cuts: list[int]
+    store: SqlStore, where: str, entries: list[Entry], cuts: list[int]
 ) -> None:
     into = view()
     store.prepare(into)
@@ -88,7 +90,7 @@ def test_any_cut_into_batches_gives_the_same_view(
     assert kept == [(0,)], "a key has a row or a tombstone"
 
 
-def test_tombstones_outlive_the_process(store: Store, where: str) -> None:
+def test_tombstones_outlive_the_process(store: SqlStore, where: str) -> None:
     into = view()
     store.prepare(into)
     apply(store, into, 0, [("a", 20, 0, True)])
@@ -99,7 +101,7 @@ def test_tombstones_outlive_the_process(store: Store, where: str) -> None:
     assert rows_of(where, into.name) == {"b": ("b", 15, 1)}
 
 
-def test_tombstones_are_bounded_by_number_and_by_age(store: Store) -> None:
+def test_tombstones_are_bounded_by_number_and_by_age(store: SqlStore) -> None:
     into = view()
     store.prepare(into)
     store.keep_gone = 5
@@ -115,7 +117,7 @@ def test_tombstones_are_bounded_by_number_and_by_age(store: Store) -> None:
     assert kept() == []
 
 
-def test_a_rebuilt_view_brings_its_own_tombstones(store: Store, where: str) -> None:
+def test_a_rebuilt_view_brings_its_own_tombstones(store: SqlStore, where: str) -> None:
     into = view()
     store.prepare(into)
     apply(store, into, 0, [("a", 20, 0, True), ("b", 20, 0, True)])
@@ -133,7 +135,7 @@ def test_a_rebuilt_view_brings_its_own_tombstones(store: Store, where: str) -> N
     assert len(rows_of(where, into.name)) == 3, "a view that was removed leaves nothing behind"
 
 
-def test_another_order_leaves_no_key_with_a_tombstone_of_long_ago(store: Store, where: str) -> None:
+def test_another_order_leaves_no_key_with_a_tombstone_of_long_ago(store: SqlStore, where: str) -> None:
     into = view()
     store.prepare(into)
     apply(store, into, 0, [("a", 20, 0, True)])

@@ -19,11 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.core.errors import MillstreamError, TopologyError
-from millstream.pipeline.run.changelog import json_object
-from millstream.pipeline.run.deliver import changes_of
-from millstream.views.changes import Watcher
+from millstream.pipeline.run.delivery.changelog import json_object
+from millstream.pipeline.run.delivery.view_changes import changes_of
+from millstream.views.opening import open_reader, open_store
 from millstream.views.values import rank
-from millstream.views.views import Changed, Changes, View, open_reader, open_store
+from millstream.views.views import Changed, Changes, View
+from millstream.views.watching import Watcher
 
 NAN = float("nan")
 

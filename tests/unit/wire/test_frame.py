@@ -13,7 +13,7 @@ from millstream.wire.frame import frame, read_client_id, read_unsigned_varint, s
 
 @given(st.integers(0, 2**31 - 1))
 def test_a_variable_length_number_is_read_as_it_was_written(value: int) -> None:
-    from millstream.wire.codec.answers import write_unsigned_varint
+    from millstream.wire.codec.schema_codec import write_unsigned_varint
 
     written = unsigned_varint(value)
     out = bytearray()
@@ -51,7 +51,7 @@ def test_a_frame_counts_what_follows_its_size() -> None:
 def test_the_table_of_request_kinds_agrees_with_the_schemas() -> None:
     from kio.schema.index import api_key_map, schema_name_map
 
-    from millstream.wire.codec import answers as codec
+    from millstream.wire.codec import schema_codec as codec
 
     assert set(APIS) == set(api_key_map)
     for key, name in api_key_map.items():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.core.errors import ProtocolError
 from millstream.wire.api_keys import APIS, PRIVATE
-from millstream.wire.codec.answers import answer_writer, request_reader
+from millstream.wire.codec.schema_codec import answer_writer, request_reader
 from millstream.wire.hot.replica import VERSION, fetch_request, read_copied
 from millstream.wire.standby import read_message, write_message
 

@@ -1,7 +1,7 @@
-"""The request handlers, one short file per family; importing this package registers all of them.
-They may import ``broker``'s modules and what those may import. Only ``broker.net.connection`` and
-``broker.server`` import this package. ``broker.dispatch`` explains what a handler is. Start reading at
-``versions`` (a short one), then ``produce`` and ``fetch`` (the hot ones).
+"""The request handlers, one short file per family. Importing this package, or any module of it, registers all
+of them (``handlers``). They work on the node and may import every module below it. ``serving`` serves the
+requests of one connection; only ``broker.server`` uses it. ``broker.handler_types`` says what a handler is
+given and returns. Start reading at ``versions`` (a short one), then ``produce`` and ``fetch`` (the hot ones).
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.api.handlers import serves
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.kafka_errors import (
     BROKER_ID_NOT_REGISTERED,
     INVALID_REQUEST,
@@ -15,11 +17,9 @@ from millstream.core.kafka_errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_ENDPOINT_TYPE,
 )
-from millstream.core.slices import sliced
-from millstream.wire.codec.answers import Answer
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.core.loop_slices import sliced
+from millstream.wire.api_keys import DESCRIBE_CLUSTER, DESCRIBE_LOG_DIRS, DESCRIBE_QUORUM, UNREGISTER_BROKER
+from millstream.wire.codec.schema_codec import Answer
 
 # What a client may do with the cluster when there are no access rules, one bit each: create, alter,
 # describe, cluster action, describe and alter settings, idempotent write.
@@ -30,14 +30,14 @@ _METADATA = "__cluster_metadata"
 _MISMATCHED_ENDPOINT_TYPE = 114
 
 
-@serves(60, versions=(0, 2))
+@serves(DESCRIBE_CLUSTER, versions=(0, 2))
 def describe_cluster(node: Node, request: Any, client: Client) -> Answer:
     endpoint = getattr(request, "endpoint_type", _BROKERS)
     answer = {
         "error_code": NONE,
         "endpoint_type": endpoint,
         "cluster_id": node.catalogue.cluster_id,
-        "controller_id": node.config.node_id,
+        "controller_id": node.role.leader_id,
         "cluster_authorized_operations": _ALL_OPERATIONS
         if request.include_cluster_authorized_operations
         else _NOT_ASKED,
@@ -49,23 +49,23 @@ def describe_cluster(node: Node, request: Any, client: Client) -> Answer:
         ]
         return {**answer, "brokers": brokers}
     if endpoint == _CONTROLLERS:
-        error, message = _MISMATCHED_ENDPOINT_TYPE, "this is a broker's address, not a controller's"
+        error, message = _MISMATCHED_ENDPOINT_TYPE, "this is the address of a broker, not of a controller"
     else:
         error, message = UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {endpoint}"
     return {**answer, "error_code": error, "error_message": message}
 
 
-@serves(55, versions=(0, 2))
+@serves(DESCRIBE_QUORUM, versions=(0, 2))
 def describe_quorum(node: Node, request: Any, client: Client) -> Answer:
     """The metadata quorum is this node alone. There is no metadata log, so its offsets are all 0."""
     now_ms = node.clock.now_ms()
     voter = {
-        "replica_id": node.config.node_id,
+        "replica_id": node.role.leader_id,
         "log_end_offset": 0,
         "last_fetch_timestamp": now_ms,
         "last_caught_up_timestamp": now_ms,
     }
-    quorum = {"leader_id": node.config.node_id, "high_watermark": 0, "current_voters": [voter]}
+    quorum = {"leader_id": node.role.leader_id, "high_watermark": 0, "current_voters": [voter]}
     topics = []
     for topic in request.topics:
         partitions: list[dict[str, Any]] = []
@@ -76,24 +76,24 @@ def describe_quorum(node: Node, request: Any, client: Client) -> Answer:
                 {"partition_index": each.partition_index, "error_code": error, **(quorum if found else {})}
             )
         topics.append({"topic_name": topic.topic_name, "partitions": partitions})
-    listener = {"name": "PLAINTEXT", "host": node.host, "port": node.port}
+    listener = {"name": "PLAINTEXT", "host": node.role.host, "port": node.role.port}
     return {
         "error_code": NONE,
         "topics": topics,
-        "nodes": [{"node_id": node.config.node_id, "listeners": [listener]}],
+        "nodes": [{"node_id": node.role.leader_id, "listeners": [listener]}],
     }
 
 
-@serves(64, versions=(0, 0))
+@serves(UNREGISTER_BROKER, versions=(0, 0))
 def unregister_broker(node: Node, request: Any, client: Client) -> Answer:
     """Always refused: other brokers are not registered, and this one is needed."""
-    if request.broker_id != node.config.node_id:
+    if request.broker_id != node.role.leader_id:
         message = f"Broker ID {request.broker_id} is not currently registered"
         return {"error_code": BROKER_ID_NOT_REGISTERED, "error_message": message}
     return {"error_code": INVALID_REQUEST, "error_message": "this is the only broker; stop it instead"}
 
 
-@serves(35, versions=(1, 5))
+@serves(DESCRIBE_LOG_DIRS, versions=(1, 5))
 def describe_log_dirs(node: Node, request: Any, client: Client) -> Answer:
     """The data directory. Partitions that are only in memory are shown as a separate directory."""
     asked: dict[str, dict[int, None]] = {}
@@ -118,7 +118,7 @@ def describe_log_dirs(node: Node, request: Any, client: Client) -> Answer:
                 "is_future_key": False,
             }
             for index in sliced(indexes)
-            if (partition := node.partition(name, index)) is not None
+            if (partition := node.topics.partition(name, index)) is not None
         ]
         memory = not node.config.data or known.config.millstream_storage == "memory"
         (in_memory if memory else on_disk).append({"name": name, "partitions": partitions})

@@ -1,8 +1,8 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings.
 
-The settings of topics, groups and the broker are declared in ``millstream.core.config``, and the responses
-here are derived from the declarations. A group has one entry that can't be set: what it missed
-(``broker.outlook.losses``), as JSON.
+The settings of topics, groups and the broker are declared in ``core.config`` and ``core.topic_config``. The
+responses here are derived from the declarations. A group has one entry that can't be set: what it missed
+(``broker.catalogue.losses``), as JSON.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millstream.broker.api.handlers import serves
 from millstream.broker.catalogue.catalogue import Topic
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.catalogue.topic_names import check_topic_name
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.broker.overload.description import memory_state, overload_state
-from millstream.broker.topics.names import check_topic_name
+from millstream.broker.topics.partition import HostedTopic
 from millstream.broker.upkeep.compaction_status import compaction_state
 from millstream.broker.upkeep.stopped_logs import stopped_state, uncompacted_state
 from millstream.core.config import (
     BrokerConfig,
     Config,
     GroupConfig,
-    TopicConfig,
-    check_archive_left,
     group_defaults,
     settings_of,
     value_of,
@@ -39,10 +40,14 @@ from millstream.core.kafka_errors import (
     UNSUPPORTED_VERSION,
 )
 from millstream.core.settings import Setting
-from millstream.wire.codec.answers import Answer, Lazily
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.core.topic_config import TopicConfig, check_archive_left
+from millstream.wire.api_keys import (
+    ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+)
+from millstream.wire.codec.schema_codec import Answer, Lazily
 
 _TOPIC, _BROKER, _GROUP = 2, 4, 32  # types of resources
 _LOGGER, _CLIENT_METRICS = 8, 16  # types that have none here
@@ -122,7 +127,7 @@ _OF_BROKER = {
 }
 
 
-@serves(32, versions=(1, 4))
+@serves(DESCRIBE_CONFIGS, versions=(1, 4))
 def describe_configs(node: Node, request: Any, client: Client) -> Answer:
     documented = getattr(request, "include_documentation", False)
 
@@ -149,15 +154,8 @@ def describe_configs(node: Node, request: Any, client: Client) -> Answer:
 def _entries(node: Node, resource: Any) -> list[Entry]:
     if resource.resource_type == _TOPIC:
         topic = _topic(node, resource.resource_name)
-        states = (
-            (_STATE, overload_state(node, topic.name)),
-            (_MEMORY, memory_state(node, topic.name)),
-            (_COMPACTION, compaction_state(node, topic.name)),
-            (_STOPPED, stopped_state(node, topic.name)),
-            (_UNCOMPACTED, uncompacted_state(node, topic.name)),
-        )
-        told = [_entry(kind, [(kind.name, state, _FROM_DEFAULT)]) for kind, state in states if state]
-        return topic_entries(node, topic) + told
+        hosted = node.hosted.get(topic.name)
+        return topic_entries(node, topic) + ([] if hosted is None else _state_entries(node, hosted))
     if resource.resource_type == _BROKER:
         _check_broker(node, resource.resource_name)
         return _broker_entries(node, everything=bool(resource.resource_name))
@@ -197,6 +195,18 @@ _OF_TOPICS_ONLY = frozenset(
 )
 
 
+def _state_entries(node: Node, topic: HostedTopic) -> list[Entry]:
+    """Read-only entries that tell how a topic is doing."""
+    states = (
+        (_STATE, overload_state(topic, node.backpressure, node.memory, node.logs.full)),
+        (_MEMORY, memory_state(topic, node.memory)),
+        (_COMPACTION, compaction_state(topic)),
+        (_STOPPED, stopped_state(topic)),
+        (_UNCOMPACTED, uncompacted_state(topic)),
+    )
+    return [_entry(kind, [(kind.name, state, _FROM_DEFAULT)]) for kind, state in states if state]
+
+
 def _of_broker(name: str) -> str:
     """The broker setting that is a topic setting's default. Our own settings have the same name in both."""
     return name if name.startswith("millstream.") else _OF_BROKER.get(name, f"log.{name}")
@@ -228,9 +238,14 @@ def _broker_entries(node: Node, *, everything: bool) -> list[Entry]:
 def _by_kafkas_names(node: Node) -> list[Entry]:
     """Read-only entries for tools that look for Kafka's names, where ``millstream.toml`` has others."""
     entries = []
+    role = node.role
     for name, text, doc in (
-        ("advertised.listeners", f"PLAINTEXT://{node.host}:{node.port}", "The address told to clients."),
-        ("broker.id", str(node.config.node_id), "The same as `node.id`."),
+        (
+            "advertised.listeners",
+            f"PLAINTEXT://{node.role.host}:{node.role.port}",
+            "The address told to clients.",
+        ),
+        ("broker.id", str(role.leader_id), "The same as `node.id`."),
         ("listeners", f"PLAINTEXT://{node.config.listen}", "The address clients connect to: `listen`."),
         ("log.dirs", node.config.data, "The directory of logs and catalogue: `data`."),
     ):
@@ -301,7 +316,7 @@ def _type_of(setting: Setting) -> int:
     return {bool: _BOOLEAN, float: _DOUBLE, tuple: _LIST}.get(setting.kind, _STRING)
 
 
-@serves(33, versions=(0, 2))
+@serves(ALTER_CONFIGS, versions=(0, 2))
 async def alter_configs(node: Node, request: Any, client: Client) -> Answer:
     """Replace all own settings of a topic, a group or the broker by the given ones."""
 
@@ -317,7 +332,7 @@ async def alter_configs(node: Node, request: Any, client: Client) -> Answer:
     return await _alter(node, request, replaced)
 
 
-@serves(44, versions=(0, 1))
+@serves(INCREMENTAL_ALTER_CONFIGS, versions=(0, 1))
 async def incremental_alter_configs(node: Node, request: Any, client: Client) -> Answer:
     """Set and remove settings, add to lists and remove from them. Settings that are not named stay."""
 
@@ -335,7 +350,7 @@ async def incremental_alter_configs(node: Node, request: Any, client: Client) ->
                 if setting.kind is not tuple:
                     raise RequestRefused(
                         INVALID_CONFIG,
-                        f"{change.name} is not a list: nothing can be added to it or taken away",
+                        f"{change.name} is not a list: nothing can be added to it or removed from it",
                     )
                 now = _items(overrides.get(change.name, setting.text(_default(node, resource, setting))))
                 rest = [item for item in now if item not in _items(change.value)]
@@ -385,7 +400,7 @@ async def _alter_one(node: Node, resource: Any, change: Any, validate_only: bool
         overrides = change(resource, topic.overrides)
         _check_change(resource, topic.config, node.catalogue.topic_config(overrides))
         if not validate_only:
-            await node.alter_topic(name, overrides)
+            await node.topic_admin.alter(name, overrides)
     elif kind == _BROKER:
         _check_broker(node, name)
         everywhere = not name
@@ -422,9 +437,9 @@ def _topic(node: Node, name: str) -> Topic:
 
 
 def _check_broker(node: Node, name: str) -> None:
-    if name not in ("", str(node.config.node_id), str(node.own_id)):
+    if name not in ("", str(node.role.leader_id), str(node.role.own_id)):
         raise RequestRefused(
-            INVALID_REQUEST, f"there is no broker {name!r} here, only {node.config.node_id} (or '' for all)"
+            INVALID_REQUEST, f"there is no broker {name!r} here, only {node.role.leader_id} (or '' for all)"
         )
 
 
@@ -453,7 +468,7 @@ def _check_group_settings(node: Node, overrides: Mapping[str, str]) -> None:
         )
 
 
-@serves(74, versions=(0, 1))
+@serves(LIST_CONFIG_RESOURCES, versions=(0, 1))
 def list_config_resources(node: Node, request: Any, client: Client) -> Answer:
     """List what has settings: topics, the broker, and groups that have some of their own.
 
@@ -462,8 +477,8 @@ def list_config_resources(node: Node, request: Any, client: Client) -> Answer:
     kinds = set(request.resource_types) if client.version >= 1 else {_CLIENT_METRICS}
     if kinds - {_TOPIC, _BROKER, _GROUP, _LOGGER, _CLIENT_METRICS}:
         return {"error_code": UNSUPPORTED_VERSION, "config_resources": []}
-    found = [(_BROKER, str(node.config.node_id))]
-    found += [(_TOPIC, topic.name) for topic in node.topics()]
+    found = [(_BROKER, str(node.role.leader_id))]
+    found += [(_TOPIC, topic.name) for topic in node.topics]
     found += [(_GROUP, name) for name in node.catalogue.group_overrides]
     return {
         "error_code": NONE,

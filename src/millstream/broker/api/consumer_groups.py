@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.broker.api.groups import ALL_OPERATIONS, NOT_ASKED
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.api.handlers import serves
 from millstream.broker.groups.consumer.group import JOIN, LEAVE, Beat, ConsumerGroup, Heartbeat
 from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember, Partition
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND, INVALID_REQUEST, NONE, UNSUPPORTED_ASSIGNOR
-from millstream.core.pattern import BadPattern, compile_pattern
-from millstream.core.slices import sliced
-from millstream.wire.codec.answers import Answer, Lazily
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.core.loop_slices import sliced
+from millstream.core.user_regex import BadPattern, compile_pattern
+from millstream.wire.api_keys import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
+from millstream.wire.codec.schema_codec import Answer, Lazily
 
 _ID_BY_CLIENT_FROM = 1  # from this version on clients choose their own member id
 _CLASSIC, _CONSUMER = 0, 1  # the protocol that a member uses
@@ -27,13 +27,13 @@ _CLASSIC, _CONSUMER = 0, 1  # the protocol that a member uses
 _SOONER = 10
 
 
-@serves(68, versions=(0, 1))
+@serves(CONSUMER_GROUP_HEARTBEAT, versions=(0, 1))
 def consumer_group_heartbeat(node: Node, request: Any, client: Client) -> Answer | Awaitable[Answer]:
     try:
         _check(node, request, client.version)
         if regex := getattr(request, "subscribed_topic_regex", None):
             _match(node, regex)
-        beat = node.coordinator.consumer_heartbeat(request.group_id, _heartbeat(request, client))
+        beat = node.coordinator.consumer.heartbeat(request.group_id, _heartbeat(request, client))
     except RequestRefused as refused:
         return _refused(refused)
     if isinstance(beat, asyncio.Future):
@@ -63,7 +63,7 @@ def _refused(refused: RequestRefused) -> Answer:
 
 
 def _answer(node: Node, group: str, beat: Beat) -> Answer:
-    interval = node.coordinator.heartbeat_interval_ms(group) if beat.epoch >= 0 else 0
+    interval = node.coordinator.consumer.heartbeat_interval_ms(group) if beat.epoch >= 0 else 0
     if beat.waits:
         interval = max(1, interval // _SOONER)
     return {
@@ -149,15 +149,15 @@ def _assignment(node: Node, partitions: Iterable[Partition], *, named: bool = Fa
     return {"topic_partitions": found}
 
 
-@serves(69, versions=(0, 1))
+@serves(CONSUMER_GROUP_DESCRIBE, versions=(0, 1))
 def consumer_group_describe(node: Node, request: Any, client: Client) -> Answer:
     operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
 
     def describe(name: str) -> Answer:
-        group = node.coordinator.group(name)
-        if isinstance(group, ConsumerGroup):
+        known = node.coordinator.directory.find(name)
+        if (group := node.coordinator.consumer.groups.get(name)) is not None:
             return {**_described(node, group), "authorized_operations": operations}
-        message = f"Group {name} not found." if group is None else f"Group {name} is not a consumer group."
+        message = f"Group {name} not found." if known is None else f"Group {name} is not a consumer group."
         return {"error_code": GROUP_ID_NOT_FOUND, "error_message": message, "group_id": name}
 
     return {"groups": Lazily(tuple(dict.fromkeys(request.group_ids)), describe)}

@@ -7,21 +7,21 @@ coordinator.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.api.handlers import serves
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.kafka_errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
-from millstream.core.slices import sliced
-from millstream.wire.codec.answers import Answer, Lazily
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.core.loop_slices import sliced
+from millstream.wire.api_keys import DESCRIBE_PRODUCERS
+from millstream.wire.codec.schema_codec import Answer, Lazily
 
 
-@serves(61, versions=(0, 0))
+@serves(DESCRIBE_PRODUCERS, versions=(0, 0))
 def describe_producers(node: Node, request: Any, client: Client) -> Answer:
     def describe(topic: str, index: int) -> dict[str, Any]:
-        partition = node.partition(topic, index)
+        partition = node.topics.partition(topic, index)
         if partition is None:
             message = f"there is no partition {index} of a topic {topic}"
             return {

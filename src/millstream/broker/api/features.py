@@ -6,21 +6,21 @@ Any other is refused with the reason.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millstream.broker.api.handlers import serves
 from millstream.broker.api.versions import FEATURES
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.kafka_errors import INVALID_UPDATE_VERSION, NONE
-from millstream.wire.codec.answers import Answer
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.wire.api_keys import UPDATE_FEATURES
+from millstream.wire.codec.schema_codec import Answer
 
 _UPGRADE, _UNSAFE_DOWNGRADE = 1, 3  # the safe downgrade is in between
 _RESULTS_UNTIL = 1  # from version 2 on there is only one result for all
 
 
-@serves(57, versions=(0, 2))
+@serves(UPDATE_FEATURES, versions=(0, 2))
 def update_features(node: Node, request: Any, client: Client) -> Answer:
     """All or nothing: the first wrong update is the error for all of them."""
     for update in request.feature_updates:
@@ -46,7 +46,7 @@ def _wrong(node: Node, update: Any) -> str | None:
     level = update.max_version_level
     kind = getattr(update, "upgrade_type", _UPGRADE)
     known = FEATURES.get(update.feature)
-    here = f"Local controller {node.config.node_id}"
+    here = f"Local controller {node.role.leader_id}"
     if not _UPGRADE <= kind <= _UNSAFE_DOWNGRADE:
         return "The controller does not support the given upgrade type."
     if level < 0:

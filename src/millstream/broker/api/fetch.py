@@ -18,10 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import serves_directly
-from millstream.broker.net.slot import Slot
+from millstream.broker.api.handlers import serves_directly
+from millstream.broker.api.node_connection import NodeConnection
+from millstream.broker.api.repeated_requests import FetchShape
+from millstream.broker.net.connection import Slot
+from millstream.broker.node import Node
 from millstream.broker.topics.fetch_sessions import FetchSession, Followed, SessionError
 from millstream.broker.topics.partition import HostedTopic, Partition, Shared
 from millstream.core.errors import LogError, OffsetArchived, ProtocolError
@@ -32,9 +35,10 @@ from millstream.core.kafka_errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.core.slices import MANY, sliced
+from millstream.core.loop_slices import MANY, sliced
 from millstream.log.archive.reader import ArchiveRead
 from millstream.log.partition import PartitionLog
+from millstream.wire.api_keys import FETCH
 from millstream.wire.frame import ANSWER_HEAD, HEAD_SIZE, TopicKey, skip_client_id
 from millstream.wire.hot.fetch import (
     BY_ID,
@@ -55,12 +59,7 @@ from millstream.wire.hot.fetch import (
     topic_head,
 )
 
-if TYPE_CHECKING:
-    from millstream.broker.net.connection import Connection
-    from millstream.broker.node import Node
-
 READ_COMMITTED = 1
-API_KEY = 1
 _NONE_ABORTED: Sequence[tuple[int, int]] = ()
 MANY_PARTITIONS = 1000  # partitions of a session from which a Fetch is processed in slices
 ARCHIVED = 1 << 15  # an internal error code: the records are in the archive
@@ -68,48 +67,14 @@ ARCHIVED = 1 << 15  # an internal error code: the records are in the archive
 # A log, an offset and a number of bytes to read from the archive.
 Archived = tuple[PartitionLog, int, int]
 
-serves_directly(API_KEY, versions=(FIRST, LAST))
+serves_directly(FETCH, versions=(FIRST, LAST))
 
 # The content of a response: a topic, or the name or id of a missing one, and its partitions' results.
 TopicResults = list[tuple[HostedTopic | TopicKey, list[Fetched]]]
 
 
-class FetchShape:
-    """What the requests of one reader have in common: everything before and after the partitions.
-
-    Only for a reader of one topic that uses no session. (librdkafka names all its partitions each time.)
-    """
-
-    __slots__ = ("after", "before", "request", "size", "version")
-
-    def __init__(self, version: int, before: bytes, after: bytes, request: FetchRequest) -> None:
-        self.version = version
-        self.before = before
-        self.after = after
-        self.request = request
-        self.size = len(request.topics[0][1]) * partition_size(version)
-
-    def read(self, buffer: bytearray, view: memoryview, position: int, stop: int) -> FetchRequest | None:
-        """The request, or None if it does not have this shape."""
-        start = position + len(self.before)
-        end = start + self.size
-        if (
-            end + len(self.after) != stop
-            or not buffer.startswith(self.before, position)
-            or not buffer.startswith(self.after, end)
-        ):
-            return None
-        wanted = read_wanted(view[start:end], self.version)
-        if wanted is None:
-            return None
-        wait, least, most, isolation, session, epoch, topics, forgotten, _ = self.request
-        return FetchRequest(
-            wait, least, most, isolation, session, epoch, [(topics[0][0], wanted)], forgotten, start
-        )
-
-
 def _read_request(
-    connection: Connection, buffer: bytearray, view: memoryview, position: int, stop: int, version: int
+    connection: NodeConnection, buffer: bytearray, view: memoryview, position: int, stop: int, version: int
 ) -> FetchRequest:
     shape = connection.fetch_shape
     start = position = position + HEAD_SIZE
@@ -131,7 +96,7 @@ def _read_request(
 
 
 def fetch(
-    connection: Connection,
+    connection: NodeConnection,
     buffer: bytearray,
     view: memoryview,
     position: int,
@@ -174,7 +139,7 @@ def fetch(
 
 
 def _respond(
-    connection: Connection,
+    connection: NodeConnection,
     version: int,
     correlation_id: int,
     request: FetchRequest,
@@ -202,7 +167,7 @@ def _respond(
         waiter.wait()
 
 
-class Reading:
+class FetchReading:
     """What a request's partitions can return at this moment."""
 
     __slots__ = ("archived", "failed", "followed", "size", "topics")
@@ -254,9 +219,11 @@ class WaitingFetch(Slot):
 
     __slots__ = ("correlation_id", "deadline", "request", "session", "version")
 
+    connection: NodeConnection
+
     def __init__(
         self,
-        connection: Connection,
+        connection: NodeConnection,
         version: int,
         correlation_id: int,
         request: FetchRequest,
@@ -269,7 +236,7 @@ class WaitingFetch(Slot):
         self.session = session
         self.deadline = 0
 
-    def _read(self, shared: dict[object, Any]) -> Reading:
+    def _read(self, shared: dict[object, Any]) -> FetchReading:
         node = self.connection.node
         if self.session is not None:
             return _read_session(node, self.request, self.session, shared)
@@ -283,7 +250,7 @@ class ArchivedSlot(WaitingFetch):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: NodeConnection,
         version: int,
         correlation_id: int,
         request: FetchRequest,
@@ -336,7 +303,7 @@ class FetchSlot(WaitingFetch):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: NodeConnection,
         version: int,
         correlation_id: int,
         request: FetchRequest,
@@ -350,6 +317,8 @@ class FetchSlot(WaitingFetch):
         self.partitions: list[Partition] = []
 
     def wait(self) -> None:
+        # The end of the turn in which records are written (``net.loop_turn``) wakes this request through
+        # ``Partition.wake``, which calls ``appended``; its deadline calls ``timed_out``.
         node = self.connection.node
         for key, wanted in self._wanted():
             topic = node.hosted.get(key)
@@ -410,8 +379,8 @@ def _resolve(slot: FetchSlot | ArchivedSlot, body: list[Part]) -> None:
     slot.resolve(parts, size)
 
 
-def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Any]) -> Reading:
-    reading = Reading()
+def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Any]) -> FetchReading:
+    reading = FetchReading()
     left = request.max_bytes
     committed = request.isolation_level == READ_COMMITTED
     hosted = node.hosted
@@ -440,8 +409,8 @@ def _once(wanted: list[Wanted]) -> Iterable[Wanted]:
 
 def _read_session(
     node: Node, request: FetchRequest, session: FetchSession, shared: dict[object, Any] | None = None
-) -> Reading:
-    reading = Reading()
+) -> FetchReading:
+    reading = FetchReading()
     left = request.max_bytes
     committed = request.isolation_level == READ_COMMITTED
     hosted = node.hosted
@@ -541,7 +510,7 @@ def _from_archive(
 
 
 def _ask_archive(
-    reading: Reading, fetched: Fetched, topic: HostedTopic | None, wanted: Wanted, left: int
+    reading: FetchReading, fetched: Fetched, topic: HostedTopic | None, wanted: Wanted, left: int
 ) -> Fetched:
     """Note that a partition's records have to be read from the archive. Until then it returns none."""
     index, _, offset, _, max_bytes = wanted

@@ -6,11 +6,13 @@ Requests that only groups of the consumer protocol serve are in ``api.consumer_g
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import Client, serves
-from millstream.broker.groups.classic.group import Group, State
-from millstream.broker.groups.member import Join
+from millstream.broker.api.handlers import serves
+from millstream.broker.groups.classic.group import ClassicGroup, ClassicState
+from millstream.broker.groups.classic.member import Join
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.kafka_errors import (
     GROUP_ID_NOT_FOUND,
     INCONSISTENT_GROUP_PROTOCOL,
@@ -18,11 +20,18 @@ from millstream.core.kafka_errors import (
     INVALID_REQUEST,
     NONE,
 )
-from millstream.core.slices import sliced
-from millstream.wire.codec.answers import Answer, Lazily, answer_writer
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.core.loop_slices import sliced
+from millstream.wire.api_keys import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
+)
+from millstream.wire.codec.schema_codec import Answer, Lazily, answer_writer
 
 # What a client may do with a group when there are no access rules, one bit each: read, delete, describe,
 # describe and alter settings.
@@ -33,12 +42,17 @@ _GROUP, _TRANSACTION = 0, 1
 _PROTOCOL_NAMED_FROM = 5  # from this version on SyncGroup has to name the agreed protocol
 
 
-@serves(10, versions=(0, 6))
+@serves(FIND_COORDINATOR, versions=(0, 6))
 def find_coordinator(node: Node, request: Any, client: Client) -> Answer:
     """This node coordinates everything. From version 4 on, a request has many keys."""
     key_type = getattr(request, "key_type", _GROUP)
     if key_type in (_GROUP, _TRANSACTION):
-        found = {"error_code": NONE, "node_id": node.config.node_id, "host": node.host, "port": node.port}
+        found = {
+            "error_code": NONE,
+            "node_id": node.role.leader_id,
+            "host": node.role.host,
+            "port": node.role.port,
+        }
     else:
         message = f"coordinators of type {key_type} are not served, only of groups (0) and transactions (1)"
         found = {
@@ -53,13 +67,13 @@ def find_coordinator(node: Node, request: Any, client: Client) -> Answer:
     return {"coordinators": [{"key": key, **found} for key in request.coordinator_keys]}
 
 
-@serves(11, versions=(0, 9))
+@serves(JOIN_GROUP, versions=(0, 9))
 async def join_group(node: Node, request: Any, client: Client) -> Answer:
     session_timeout = request.session_timeout.total_seconds()
     rebalance_timeout = session_timeout  # before version 1 there was only one timeout
     if client.version >= 1:
         rebalance_timeout = max(request.rebalance_timeout.total_seconds(), 0.0)
-    joined = await node.coordinator.join(
+    joined = await node.coordinator.classic_requests.join(
         request.group_id,
         Join(
             request.member_id,
@@ -91,13 +105,13 @@ async def join_group(node: Node, request: Any, client: Client) -> Answer:
     }
 
 
-@serves(14, versions=(0, 5))
+@serves(SYNC_GROUP, versions=(0, 5))
 async def sync_group(node: Node, request: Any, client: Client) -> Answer:
     protocol_type = getattr(request, "protocol_type", None)
     protocol_name = getattr(request, "protocol_name", None)
     if client.version >= _PROTOCOL_NAMED_FROM and (protocol_type is None or protocol_name is None):
         return {"error_code": INCONSISTENT_GROUP_PROTOCOL, "assignment": b""}
-    synced = await node.coordinator.sync(
+    synced = await node.coordinator.classic_requests.sync(
         request.group_id,
         request.member_id,
         getattr(request, "group_instance_id", None),
@@ -114,10 +128,10 @@ async def sync_group(node: Node, request: Any, client: Client) -> Answer:
     }
 
 
-@serves(12, versions=(0, 4))
+@serves(HEARTBEAT, versions=(0, 4))
 def heartbeat(node: Node, request: Any, client: Client) -> bytes:
     instance_id = request.group_instance_id if client.version >= 3 else None
-    error = node.coordinator.heartbeat(
+    error = node.coordinator.classic_requests.heartbeat(
         request.group_id, request.member_id, instance_id, request.generation_id
     )
     return _heartbeat_answer(client.version, error)
@@ -131,16 +145,16 @@ def _heartbeat_answer(version: int, error: int) -> bytes:
     return bytes(body)
 
 
-@serves(13, versions=(0, 5))
+@serves(LEAVE_GROUP, versions=(0, 5))
 def leave_group(node: Node, request: Any, client: Client) -> Answer:
     """From version 3 on, several members can leave at once, by member id or by instance id."""
     if client.version < 3:
-        (error,) = node.coordinator.leave(request.group_id, [(request.member_id, None)])
+        (error,) = node.coordinator.classic_requests.leave(request.group_id, [(request.member_id, None)])
         return {"error_code": error}
     if not request.group_id:
         return {"error_code": INVALID_GROUP_ID}
     leaving = [(member.member_id, member.group_instance_id) for member in request.members]
-    errors = node.coordinator.leave(request.group_id, leaving)
+    errors = node.coordinator.classic_requests.leave(request.group_id, leaving)
     return {
         "error_code": NONE,
         "members": [
@@ -150,22 +164,22 @@ def leave_group(node: Node, request: Any, client: Client) -> Answer:
     }
 
 
-@serves(15, versions=(0, 6))
+@serves(DESCRIBE_GROUPS, versions=(0, 6))
 def describe_groups(node: Node, request: Any, client: Client) -> Answer:
     """A group that does not exist or is not classic is Dead. From version 6 on that is also an error."""
     operations = ALL_OPERATIONS if getattr(request, "include_authorized_operations", False) else NOT_ASKED
 
     def describe(name: str) -> Answer:
-        group = node.coordinator.group(name)
-        if isinstance(group, Group):
+        known = node.coordinator.directory.find(name)
+        if (group := node.coordinator.classic.groups.get(name)) is not None:
             return {**_described(group), "authorized_operations": operations}
         missing = client.version >= 6
-        message = f"Group {name} not found." if group is None else f"Group {name} is not a classic group."
+        message = f"Group {name} not found." if known is None else f"Group {name} is not a classic group."
         return {
             "error_code": GROUP_ID_NOT_FOUND if missing else NONE,
             "error_message": message if missing else None,
             "group_id": name,
-            "group_state": State.DEAD.value,
+            "group_state": ClassicState.DEAD.value,
             "authorized_operations": NOT_ASKED if missing else operations,
         }
 
@@ -173,9 +187,9 @@ def describe_groups(node: Node, request: Any, client: Client) -> Answer:
     return {"groups": Lazily(tuple(request.groups), describe)}
 
 
-def _described(group: Group) -> dict[str, Any]:
+def _described(group: ClassicGroup) -> dict[str, Any]:
     # Metadata and assignments make sense only together, under the protocol that the group agreed on.
-    stable = group.state is State.STABLE
+    stable = group.state is ClassicState.STABLE
     return {
         "group_id": group.name,
         "group_state": group.state.value,
@@ -195,10 +209,9 @@ def _described(group: Group) -> dict[str, Any]:
     }
 
 
-@serves(16, versions=(0, 5))
+@serves(LIST_GROUPS, versions=(0, 5))
 def list_groups(node: Node, request: Any, client: Client) -> Answer:
-    states = {state.lower() for state in getattr(request, "states_filter", ())}
-    kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}
+    states, kinds = getattr(request, "states_filter", ()), getattr(request, "types_filter", ())
     return {
         "error_code": NONE,
         "groups": [
@@ -208,17 +221,16 @@ def list_groups(node: Node, request: Any, client: Client) -> Answer:
                 "group_state": group.state.value,
                 "group_type": group.kind,
             }
-            for group in node.coordinator.groups()
-            if (not states or group.state.value.lower() in states) and (not kinds or group.kind in kinds)
+            for group in node.coordinator.directory.listed(states, kinds)
         ],
     }
 
 
-@serves(42, versions=(0, 2))
+@serves(DELETE_GROUPS, versions=(0, 2))
 async def delete_groups(node: Node, request: Any, client: Client) -> Answer:
     return {
         "results": [
-            {"group_id": name, "error_code": await node.coordinator.delete(name)}
+            {"group_id": name, "error_code": await node.coordinator.directory.delete(name)}
             for name in sliced(dict.fromkeys(request.groups_names))
         ]
     }

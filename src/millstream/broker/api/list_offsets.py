@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.api.handlers import serves
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.errors import LogError
 from millstream.core.kafka_errors import (
     FENCED_LEADER_EPOCH,
@@ -17,16 +19,13 @@ from millstream.core.kafka_errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_VERSION,
 )
-from millstream.core.slices import sliced
-from millstream.wire.api_keys import NEVER
-from millstream.wire.codec.answers import Answer
+from millstream.core.loop_slices import sliced
+from millstream.log.partition import PartitionLog
+from millstream.log.segment.time_search import Search
+from millstream.wire.api_keys import LIST_OFFSETS, NEVER, OFFSET_FOR_LEADER_EPOCH
+from millstream.wire.codec.schema_codec import Answer
 
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
-    from millstream.log.partition import PartitionLog
-    from millstream.log.segment.time_search import Search
-
-    _ByTime = tuple[dict[str, Any], PartitionLog, int]
+_ByTime = tuple[dict[str, Any], PartitionLog, int]
 
 LATEST = -1
 EARLIEST = -2
@@ -46,7 +45,7 @@ _KNOWN_FROM = {
 }
 
 
-@serves(2, versions=(1, 11))
+@serves(LIST_OFFSETS, versions=(1, 11))
 def list_offsets(node: Node, request: Any, client: Client) -> Answer | Awaitable[Answer]:
     """Responds at once unless a time has to be looked up, which may read a whole segment, or the archive."""
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
@@ -58,7 +57,7 @@ def list_offsets(node: Node, request: Any, client: Client) -> Answer | Awaitable
             return {"partition_index": index, "error_code": INVALID_REQUEST}
         if wanted.timestamp < 0 and client.version < _KNOWN_FROM.get(wanted.timestamp, NEVER):
             return {"partition_index": index, "error_code": UNSUPPORTED_VERSION}
-        partition = node.partition(topic, index)
+        partition = node.topics.partition(topic, index)
         if partition is None:
             return {"partition_index": index, "error_code": UNKNOWN_TOPIC_OR_PARTITION}
         log = partition.log
@@ -121,7 +120,7 @@ async def _with_times(
         search: Search[Any] = (
             log.search_newest() if timestamp == MAX_TIMESTAMP else log.search_time(timestamp)
         )
-        await look_up(result, log, node.lookups.search(search))
+        await look_up(result, log, node.segment_threads.search(search))
     if node.archiving is not None:
         archiving = node.archiving
         await asyncio.gather(
@@ -172,13 +171,13 @@ def state_error(log: PartitionLog, leader_epoch: int) -> int:
     return FENCED_LEADER_EPOCH if leader_epoch < log.leader_epoch else UNKNOWN_LEADER_EPOCH
 
 
-@serves(23, versions=(2, 4))
+@serves(OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
 def offset_for_leader_epoch(node: Node, request: Any, client: Client) -> Answer:
     """Where an epoch ended. With it a reader finds out whether records it has seen are still there."""
 
     def look_up(topic: str, wanted: Any) -> dict[str, Any]:
         index = wanted.partition
-        partition = node.partition(topic, index)
+        partition = node.topics.partition(topic, index)
         if partition is None:
             return {"partition": index, "error_code": UNKNOWN_TOPIC_OR_PARTITION}
         log = partition.log

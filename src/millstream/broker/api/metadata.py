@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import Client, Reply, serves
-from millstream.broker.topics.names import check_topic_name
+from millstream.broker.api.handlers import serves
+from millstream.broker.catalogue.topic_names import check_topic_name
+from millstream.broker.handler_types import Client, Reply
+from millstream.broker.node import Node
+from millstream.broker.topics.partition import HostedTopic, Partition
 from millstream.core.errors import LogError, RequestRefused
 from millstream.core.kafka_errors import (
     INVALID_REQUEST,
@@ -28,13 +31,10 @@ from millstream.core.kafka_errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.core.slices import sliced
-from millstream.wire.codec.answers import Answer
+from millstream.core.loop_slices import sliced
+from millstream.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS, METADATA
+from millstream.wire.codec.schema_codec import Answer
 from millstream.wire.hot.metadata import NO_LEADER, NOT_ASKED, metadata_answer, metadata_topic
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
-    from millstream.broker.topics.partition import HostedTopic, Partition
 
 # A bit for every operation that applies. There are no access rules yet, so all are allowed.
 TOPIC_OPERATIONS = 0b1101_1111_1000  # read write create delete alter describe, describe and alter configs
@@ -43,13 +43,13 @@ _CREATED_AT_ONCE = 20  # topics
 DESCRIBE_LIMIT = 2000  # partitions in one response, whatever the client asks for
 
 
-@serves(3, versions=(0, 13))
+@serves(METADATA, versions=(0, 13))
 def metadata(node: Node, request: Any, client: Client) -> Reply | Awaitable[Reply]:
     wanted = None if request.topics is None else list(dict.fromkeys(request.topics))
     if wanted is None or (client.version == 0 and not wanted):
-        return _answer(node, request, client.version, [(topic, 0, "", b"") for topic in node.topics()])
+        return _answer(node, request, client.version, [(topic, 0, "", b"") for topic in node.topics])
     allowed = getattr(request, "allow_auto_topic_creation", True) and node.config.auto_create_topics_enable
-    if allowed and not node.is_aside:
+    if allowed and not node.role.is_follower:
         missing = [t.name for t in wanted if t.name is not None and t.name not in node.hosted]
         if missing:
             return _create_and_answer(node, request, client.version, wanted, missing)
@@ -85,7 +85,7 @@ async def _create_and_answer(
     async def create(name: str) -> None:
         try:
             check_topic_name(name)
-            await node.create_topic(name, node.config.num_partitions, {})
+            await node.topic_admin.create(name, node.config.num_partitions, {})
         except RequestRefused as error:
             if error.code != TOPIC_ALREADY_EXISTS:  # another client created it meanwhile
                 failed[name] = error.code
@@ -111,7 +111,7 @@ def _answer(node: Node, request: Any, version: int, topics: list[Found]) -> byte
     of_cluster = (
         CLUSTER_OPERATIONS if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
     )
-    node_id = node.config.node_id
+    node_id = node.role.leader_id
     parts = []
     for topic, error, name, topic_id in sliced(topics):
         if topic is None:
@@ -127,13 +127,13 @@ def _answer(node: Node, request: Any, version: int, topics: list[Found]) -> byte
     return metadata_answer(version, node.brokers, node_id, node.catalogue.cluster_id, parts, of_cluster)
 
 
-@serves(75, versions=(0, 0))
+@serves(DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0))
 def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answer:
     """In order of names, a limited number of partitions at a time. The cursor says where to continue."""
     if request.cursor is not None and not _is_sound(request):
         refused = [{"name": topic.name, "error_code": INVALID_REQUEST} for topic in request.topics]
         return {"topics": refused, "next_cursor": None}
-    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in node.topics()})
+    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in node.topics})
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
@@ -159,7 +159,7 @@ def describe_topic_partitions(node: Node, request: Any, client: Client) -> Answe
                 "name": name,
                 "topic_id": topic.id,
                 "topic_authorized_operations": TOPIC_OPERATIONS,
-                "partitions": [_described(partition, node.config.node_id) for partition in chosen],
+                "partitions": [_described(partition, node.role.leader_id) for partition in chosen],
             }
         )
         left -= len(chosen)

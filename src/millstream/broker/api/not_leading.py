@@ -12,7 +12,27 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.core.kafka_errors import NOT_COORDINATOR
-from millstream.wire.codec.answers import Answer
+from millstream.wire.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    LIST_TRANSACTIONS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
+)
+from millstream.wire.codec.schema_codec import Answer
 
 _ERROR = {"error_code": NOT_COORDINATOR}
 
@@ -85,22 +105,22 @@ def _of_transactions(request: Any, version: int) -> Answer:
 
 
 REFUSED: dict[int, Callable[[Any, int], Answer]] = {
-    8: _of_offsets,
-    9: _of_offset_fetch,
-    11: _of_all,
-    12: _of_all,
-    13: _of_all,
-    14: _of_all,
-    15: _of_groups,
-    16: _of_all,
-    24: _of_added_partitions,
-    25: _of_all,
-    26: _of_all,
-    28: _of_offsets,
-    42: _of_deleted_groups,
-    47: _of_all,
-    65: _of_transactions,
-    66: _of_all,
-    68: _of_all,
-    69: _of_described_groups,
+    OFFSET_COMMIT: _of_offsets,
+    OFFSET_FETCH: _of_offset_fetch,
+    JOIN_GROUP: _of_all,
+    HEARTBEAT: _of_all,
+    LEAVE_GROUP: _of_all,
+    SYNC_GROUP: _of_all,
+    DESCRIBE_GROUPS: _of_groups,
+    LIST_GROUPS: _of_all,
+    ADD_PARTITIONS_TO_TXN: _of_added_partitions,
+    ADD_OFFSETS_TO_TXN: _of_all,
+    END_TXN: _of_all,
+    TXN_OFFSET_COMMIT: _of_offsets,
+    DELETE_GROUPS: _of_deleted_groups,
+    OFFSET_DELETE: _of_all,
+    DESCRIBE_TRANSACTIONS: _of_transactions,
+    LIST_TRANSACTIONS: _of_all,
+    CONSUMER_GROUP_HEARTBEAT: _of_all,
+    CONSUMER_GROUP_DESCRIBE: _of_described_groups,
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millstream.broker.api.handlers import serves
 from millstream.broker.catalogue.catalogue import Topic
-from millstream.broker.dispatch import Client, serves
-from millstream.broker.groups.committed import CommittedOffset, OffsetToCommit
+from millstream.broker.groups.committed_offset import CommittedOffset, OffsetToCommit
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
     INVALID_GROUP_ID,
@@ -18,18 +20,16 @@ from millstream.core.kafka_errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSTABLE_OFFSET_COMMIT,
 )
-from millstream.core.slices import sliced
-from millstream.wire.codec.answers import Answer
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.core.loop_slices import sliced
+from millstream.wire.api_keys import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from millstream.wire.codec.schema_codec import Answer
 
 _NEVER_COMMITTED = CommittedOffset(-1, -1, "", -1, -1)
 _EPOCHS_FROM = 9  # from this version on OffsetCommit knows member epochs and GROUP_ID_NOT_FOUND
 _TOPIC_IDS_FROM = 10  # from this version on OffsetCommit and OffsetFetch name topics by id
 
 
-@serves(8, versions=(2, 10))
+@serves(OFFSET_COMMIT, versions=(2, 10))
 async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
     """Partitions are independent: an error in one does not keep the others from being committed."""
     expire_ms = -1
@@ -38,7 +38,7 @@ async def offset_commit(node: Node, request: Any, client: Client) -> Answer:
     commits, topics, good = offsets_to_commit(
         node, request.topics, expire_ms=expire_ms, by_id=client.version >= _TOPIC_IDS_FROM
     )
-    error = node.coordinator.check_commit(
+    error = node.coordinator.offsets.check_commit(
         request.group_id,
         request.member_id,
         getattr(request, "group_instance_id", None),
@@ -64,7 +64,7 @@ async def _commit(node: Node, group: str, commits: Collection[OffsetToCommit]) -
     )
     try:
         node.in_sync.check_catalogue(copies)
-        error = await node.coordinator.commit(group, commits)
+        error = await node.coordinator.offsets.commit(group, commits)
         if not error:
             await node.in_sync.have_catalogue(copies)
     except RequestRefused as refused:
@@ -118,7 +118,7 @@ def without_stale(
     kept: list[OffsetToCommit] = []
     told: list[dict[str, Any]] = []
     for commit, answer in sliced(zip(commits, good, strict=True)):
-        answer["error_code"] = node.coordinator.check_partition(
+        answer["error_code"] = node.coordinator.offsets.check_partition(
             request.group_id, getattr(request, "member_id", ""), epoch, commit.topic, commit.partition
         )
         if not answer["error_code"]:
@@ -146,7 +146,7 @@ def _name(named: Any, by_id: bool) -> dict[str, Any]:
     return {"topic_id": named.topic_id} if by_id else {"name": named.name}
 
 
-@serves(9, versions=(1, 10))
+@serves(OFFSET_FETCH, versions=(1, 10))
 def offset_fetch(node: Node, request: Any, client: Client) -> Answer:
     """The committed offsets of groups. -1 without an error means that nothing was committed.
 
@@ -160,7 +160,7 @@ def offset_fetch(node: Node, request: Any, client: Client) -> Answer:
     groups: list[dict[str, Any]] = []
     for group in request.groups:
         name = group.group_id
-        error = node.coordinator.check_fetch(
+        error = node.coordinator.offsets.check_fetch(
             name, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
         )
         topics = [] if error else _fetched(node, name, group.topics, by_id, stable)
@@ -171,7 +171,7 @@ def offset_fetch(node: Node, request: Any, client: Client) -> Answer:
 def _fetched(
     node: Node, group: str, asked: Iterable[Any] | None, by_id: bool, stable: bool
 ) -> list[dict[str, Any]]:
-    offsets = node.coordinator.offsets(group)
+    offsets = node.coordinator.offsets.of(group)
     decisions = node.catalogue.decisions
     check = stable and decisions.has_pending(group)
     wanted: list[tuple[dict[str, Any], Topic | None, Iterable[int]]]
@@ -212,12 +212,12 @@ def _partition(index: int, committed: CommittedOffset, error: int = NONE) -> dic
     }
 
 
-@serves(47, versions=(0, 0))
+@serves(OFFSET_DELETE, versions=(0, 0))
 async def offset_delete(node: Node, request: Any, client: Client) -> Answer:
     """Delete offsets, except in topics that members of the group are reading."""
     if not request.group_id:
         return {"error_code": INVALID_GROUP_ID}
-    error, refused = await node.coordinator.delete_offsets(
+    error, refused = await node.coordinator.offsets.delete(
         request.group_id,
         [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
     )

@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from concurrent.futures import Future
 from struct import Struct
-from typing import TYPE_CHECKING
 
-from millstream.broker.dispatch import serves_directly
-from millstream.broker.net.slot import Slot
+from millstream.broker.api.handlers import serves_directly
+from millstream.broker.api.node_connection import NodeConnection
+from millstream.broker.api.repeated_requests import ProduceShape
+from millstream.broker.net.connection import Slot
+from millstream.broker.topics.batch_preparation import Prepared, Ready, Want, prepare_here, wanted_of
 from millstream.broker.topics.partition import HostedTopic, Partition
-from millstream.broker.topics.preparation import Prepared, Ready, Want, prepare_here, wanted_of
 from millstream.broker.transactions.coordinator import IMPLICIT_FROM
 from millstream.core.errors import AppendRefused, LogError, ProtocolError
 from millstream.core.kafka_errors import (
@@ -31,9 +32,10 @@ from millstream.core.kafka_errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.core.slices import MANY, sliced
+from millstream.core.loop_slices import MANY, sliced
 from millstream.log.transactions import RequestTransaction
 from millstream.log.validation import CheckApart, Verdict
+from millstream.wire.api_keys import PRODUCE
 from millstream.wire.frame import HEAD_SIZE, INT, frame, skip_client_id
 from millstream.wire.hot.produce import (
     FIRST,
@@ -48,13 +50,8 @@ from millstream.wire.hot.produce import (
     read_produce,
 )
 
-if TYPE_CHECKING:
-    from millstream.broker.net.connection import Connection
-
-API_KEY = 0
-
 # Advertised from 0: librdkafka silently stops compressing if the lowest version is higher.
-serves_directly(API_KEY, versions=(FIRST, LAST), advertised_from=0)
+serves_directly(PRODUCE, versions=(FIRST, LAST), advertised_from=0)
 
 _AS_IT_IS = Ready()
 MANY_PARTITIONS = 250  # partitions of one request from which it is processed in slices
@@ -63,29 +60,8 @@ _unpack_int = INT.unpack_from
 _INDEX_AND_SIZE = Struct(">ii").unpack_from
 
 
-class ProduceShape:
-    """What the requests of one producer have in common: everything from the client id to the partition."""
-
-    __slots__ = ("acks", "client_id", "prefix", "size", "topic", "transaction", "version")
-
-    def __init__(
-        self,
-        version: int,
-        prefix: bytes,
-        acks: int,
-        topic: HostedTopic,
-        transaction: RequestTransaction | None,
-    ) -> None:
-        self.version = version
-        self.prefix = prefix
-        self.size = len(prefix)
-        self.acks = acks
-        self.topic = topic
-        self.transaction = transaction
-
-
 def produce(
-    connection: Connection,
+    connection: NodeConnection,
     buffer: bytearray,
     view: memoryview,
     position: int,
@@ -135,7 +111,7 @@ def produce(
 
 
 def _append_one(
-    connection: Connection,
+    connection: NodeConnection,
     partition: Partition,
     records: bytearray | memoryview,
     version: int,
@@ -199,7 +175,7 @@ class ProduceSlot(Slot):
     )
 
     def __init__(
-        self, connection: Connection, version: int, correlation_id: int, acks: int, timeout_ms: int = -1
+        self, connection: NodeConnection, version: int, correlation_id: int, acks: int, timeout_ms: int = -1
     ) -> None:
         super().__init__(connection)
         self.version = version
@@ -248,7 +224,7 @@ class ProduceSlot(Slot):
 
 
 def _produce_any(
-    connection: Connection,
+    connection: NodeConnection,
     buffer: bytearray,
     view: memoryview,
     position: int,
@@ -277,7 +253,7 @@ def _produce_any(
 
 
 def _handle(
-    connection: Connection,
+    connection: NodeConnection,
     request: ProduceRequest,
     view: memoryview,
     header_at: int,
@@ -289,7 +265,7 @@ def _handle(
         _refuse_all(connection, request, version, correlation_id)
         return
     wants = wanted_of(request, connection.node.hosted, view)
-    prepared = prepare_here(view, wants, connection.server.clock.now_ms())
+    prepared = prepare_here(view, wants, connection.shared.clock.now_ms())
     if prepared is None:
         _prepare_apart(connection, request, wants, view[header_at:stop], header_at, version, correlation_id)
     else:
@@ -297,7 +273,7 @@ def _handle(
 
 
 def _prepare_apart(
-    connection: Connection,
+    connection: NodeConnection,
     request: ProduceRequest,
     wants: list[Want],
     received: memoryview,
@@ -310,9 +286,9 @@ def _prepare_apart(
     Until then the connection is held, because requests of one connection take effect in order. This is
     done even for clients that have left: with acks=0 they do not wait.
     """
-    server = connection.server
+    shared, preparer = connection.shared, connection.node.preparer
     size = len(received)
-    frame = server.buffers.take(size)
+    frame = shared.buffers.take(size)
     frame[:size] = received
     view = memoryview(frame)
 
@@ -325,14 +301,14 @@ def _prepare_apart(
 
     def give_back() -> None:
         view.release()
-        server.buffers.give_back(frame)
+        shared.buffers.give_back(frame)
 
     connection.occupy()
-    server.preparer.prepare(frame, request, shift, wants, server.clock.now_ms(), ended)
+    preparer.prepare(frame, request, shift, wants, shared.clock.now_ms(), ended)
 
 
 def _append_all(
-    connection: Connection,
+    connection: NodeConnection,
     request: ProduceRequest,
     prepared: Prepared,
     view: memoryview,
@@ -346,7 +322,7 @@ def _append_all(
     meter = connection.produce_meter
     throttle_ms = 0
     if meter is not None:
-        seconds = meter.count(stop - header_at, connection.server.clock.monotonic())
+        seconds = meter.count(stop - header_at, connection.shared.clock.monotonic())
         if seconds > 0:
             throttle_ms = math.ceil(seconds * 1000)
             connection.mute(seconds)
@@ -410,7 +386,7 @@ def _append_all(
         return
     if acks != 0:
         connection.place(slot)
-    if guarded and connection.node.backpressure.pass_by(
+    if guarded and connection.node.backpressure.hold_if_behind(
         slot, told, transactional=request.transactional_id is not None, timeout_ms=request.timeout_ms
     ):
         slot.left += 1
@@ -418,7 +394,7 @@ def _append_all(
 
 
 def _append(
-    connection: Connection,
+    connection: NodeConnection,
     now_ms: int,
     topic: HostedTopic | None,
     key: str | bytes,
@@ -456,7 +432,7 @@ def _append(
     )
 
 
-def _refused(connection: Connection, index: int, error: LogError, version: int) -> PartitionResult:
+def _refused(connection: NodeConnection, index: int, error: LogError, version: int) -> PartitionResult:
     """The error in the form that this version expects.
 
     Clients that add partitions to their transactions themselves do not expect to wait here for the end of
@@ -464,14 +440,16 @@ def _refused(connection: Connection, index: int, error: LogError, version: int) 
     """
     code = error.code
     if code == KAFKA_STORAGE_ERROR:
-        connection.node.metrics.storage_errors += 1
+        connection.shared.counters.storage_errors += 1
     elif code == CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM:
         code = NOT_ENOUGH_REPLICAS
     records = error.records if isinstance(error, AppendRefused) else ()
     return PartitionResult(index, code, message=str(error), records=records)
 
 
-def _refuse_all(connection: Connection, request: ProduceRequest, version: int, correlation_id: int) -> None:
+def _refuse_all(
+    connection: NodeConnection, request: ProduceRequest, version: int, correlation_id: int
+) -> None:
     message = f"acks is 0, 1 or -1 (all), not {request.acks}"
     hosted = connection.node.hosted
     _answer(
@@ -493,7 +471,7 @@ def _refuse_all(connection: Connection, request: ProduceRequest, version: int, c
 
 
 def _answer(
-    connection: Connection,
+    connection: NodeConnection,
     version: int,
     correlation_id: int,
     acks: int,
@@ -522,9 +500,3 @@ def _names(topic: HostedTopic | str | bytes) -> tuple[str, bytes]:
     if isinstance(topic, HostedTopic):
         return topic.name, topic.id_bytes
     return ("", topic) if isinstance(topic, bytes) else (topic, bytes(16))
-
-
-def failed_ack(partition: Partition, version: int, correlation_id: int, failure: LogError) -> bytes:
-    """The response that replaces an acknowledgement whose records could not be written."""
-    result = PartitionResult(partition.index, failure.code, message=str(failure))
-    return _encode(version, correlation_id, [(partition.topic, [result])])

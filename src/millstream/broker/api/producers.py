@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millstream.broker.api.handlers import serves
 from millstream.broker.api.transactions import told
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.broker.transactions.transaction import NOBODY, Identity
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import INVALID_REQUEST, NONE, NOT_COORDINATOR
-from millstream.wire.codec.answers import Answer
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.wire.api_keys import INIT_PRODUCER_ID
+from millstream.wire.codec.schema_codec import Answer
 
 _FENCED_FROM = 4  # from this version on the request knows PRODUCER_FENCED
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-@serves(22, versions=(0, 6))
+@serves(INIT_PRODUCER_ID, versions=(0, 6))
 async def init_producer_id(node: Node, request: Any, client: Client) -> Answer:
     """Give out a producer id and epoch.
 
@@ -37,7 +37,7 @@ async def init_producer_id(node: Node, request: Any, client: Client) -> Answer:
     try:
         if request.transactional_id is None:
             producer, ongoing = Identity(await node.new_producer_id(), 0), NOBODY
-        elif node.is_aside:
+        elif node.role.is_follower:
             return _refused(NOT_COORDINATOR)
         else:
             producer, ongoing = await node.transactions.init(

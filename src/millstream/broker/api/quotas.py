@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import Client, serves
-from millstream.broker.net.quotas import changed, check_entity, check_filters, matches
+from millstream.broker.api.handlers import serves
+from millstream.broker.catalogue.quotas import changed, check_entity, check_filters, matches
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import INVALID_REQUEST, NONE
-from millstream.wire.codec.answers import Answer
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.wire.api_keys import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
+from millstream.wire.codec.schema_codec import Answer
 
 
-@serves(48, versions=(0, 1))
+@serves(DESCRIBE_CLIENT_QUOTAS, versions=(0, 1))
 def describe_client_quotas(node: Node, request: Any, client: Client) -> Answer:
     filters = [(each.entity_type, each.match_type, each.match) for each in request.components]
     try:
@@ -38,7 +38,7 @@ def describe_client_quotas(node: Node, request: Any, client: Client) -> Answer:
     }
 
 
-@serves(49, versions=(0, 1))
+@serves(ALTER_CLIENT_QUOTAS, versions=(0, 1))
 async def alter_client_quotas(node: Node, request: Any, client: Client) -> Answer:
     """Entities are independent: an error in one does not keep the others from being changed."""
     results = []

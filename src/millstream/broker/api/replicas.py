@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.api.handlers import serves
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.kafka_errors import (
     ELECTION_NOT_NEEDED,
     INVALID_REPLICA_ASSIGNMENT,
@@ -20,17 +22,20 @@ from millstream.core.kafka_errors import (
     NONE,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.wire.codec.answers import Answer
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.wire.api_keys import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_REPLICA_LOG_DIRS,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
+from millstream.wire.codec.schema_codec import Answer
 
 _ELECTIONS = (0, 1)  # of the preferred replica, of any replica
 
 _Outcome = tuple[int, str | None]  # an error code and its message
 
 
-@serves(43, versions=(0, 2))
+@serves(ELECT_LEADERS, versions=(0, 2))
 def elect_leaders(node: Node, request: Any, client: Client) -> Answer:
     """Elects nothing: every partition has its leader.
 
@@ -41,7 +46,7 @@ def elect_leaders(node: Node, request: Any, client: Client) -> Answer:
         return {
             "error_code": NONE,
             "replica_election_results": [
-                {"topic": topic.name, "partition_result": []} for topic in node.topics()
+                {"topic": topic.name, "partition_result": []} for topic in node.topics
             ],
         }
     results = []
@@ -62,12 +67,12 @@ def elect_leaders(node: Node, request: Any, client: Client) -> Answer:
 def _elected(node: Node, name: str, index: int) -> _Outcome:
     if name not in node.hosted:
         return UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
-    if node.partition(name, index) is None:
+    if node.topics.partition(name, index) is None:
         return UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
     return ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
 
 
-@serves(45, versions=(0, 1))
+@serves(ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
 def alter_partition_reassignments(node: Node, request: Any, client: Client) -> Answer:
     responses = []
     for topic in request.topics:
@@ -93,11 +98,11 @@ def alter_partition_reassignments(node: Node, request: Any, client: Client) -> A
 def _reassigned(node: Node, name: str, index: int, replicas: Sequence[int] | None) -> _Outcome:
     if name not in node.hosted:
         return UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
-    if node.partition(name, index) is None:
+    if node.topics.partition(name, index) is None:
         return UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}."
     if replicas is None:
         return NO_REASSIGNMENT_IN_PROGRESS, None
-    here = node.config.node_id
+    here = node.role.leader_id
     wrong = None
     if not replicas:
         wrong = "an empty replica list."
@@ -110,24 +115,24 @@ def _reassigned(node: Node, name: str, index: int, replicas: Sequence[int] | Non
     return NONE, None
 
 
-@serves(46, versions=(0, 0))
+@serves(LIST_PARTITION_REASSIGNMENTS, versions=(0, 0))
 def list_partition_reassignments(node: Node, request: Any, client: Client) -> Answer:
     """There is never a reassignment in progress."""
     return {"error_code": NONE, "error_message": None, "topics": []}
 
 
-@serves(34, versions=(1, 2))
+@serves(ALTER_REPLICA_LOG_DIRS, versions=(1, 2))
 def alter_replica_log_dirs(node: Node, request: Any, client: Client) -> Answer:
     """There is one directory. Partitions that are in it stay there, and any other directory is not found."""
     outcomes: dict[str, dict[int, int]] = {}
-    here = str(Path(node.data_path).absolute()) if node.data_path else None
+    here = str(Path(node.logs.data_path).absolute()) if node.logs.data_path else None
     for directory in request.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
                 error = NONE
                 if directory.path != here:
                     error = LOG_DIR_NOT_FOUND
-                elif node.partition(topic.name, index) is None:
+                elif node.topics.partition(topic.name, index) is None:
                     error = UNKNOWN_TOPIC_OR_PARTITION
                 outcomes.setdefault(topic.name, {})[index] = error
     return {

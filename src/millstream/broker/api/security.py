@@ -7,10 +7,12 @@ listener without an authorizer. SCRAM credentials are stored, for when authentic
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millstream.broker.api.handlers import serves
 from millstream.broker.catalogue.scram import MECHANISMS, Credential, credential, mechanism_name
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
@@ -21,17 +23,27 @@ from millstream.core.kafka_errors import (
     SECURITY_DISABLED,
     UNACCEPTABLE_CREDENTIAL,
 )
-from millstream.core.slices import sliced
-from millstream.wire.codec.answers import Answer
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.core.loop_slices import sliced
+from millstream.wire.api_keys import (
+    ALTER_USER_SCRAM_CREDENTIALS,
+    CREATE_ACLS,
+    CREATE_DELEGATION_TOKEN,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
+    DESCRIBE_DELEGATION_TOKEN,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    EXPIRE_DELEGATION_TOKEN,
+    RENEW_DELEGATION_TOKEN,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
+from millstream.wire.codec.schema_codec import Answer
 
 _NO_RULES = "No Authorizer is configured."
 _NO_TIME = -1
 
 
-@serves(29, versions=(1, 3))
+@serves(DESCRIBE_ACLS, versions=(1, 3))
 def describe_acls(node: Node, request: Any, client: Client) -> Answer:
     return {
         "error_code": SECURITY_DISABLED,
@@ -40,52 +52,52 @@ def describe_acls(node: Node, request: Any, client: Client) -> Answer:
     }
 
 
-@serves(30, versions=(1, 3))
+@serves(CREATE_ACLS, versions=(1, 3))
 def create_acls(node: Node, request: Any, client: Client) -> Answer:
     refused = {"error_code": SECURITY_DISABLED, "error_message": _NO_RULES}
     return {"results": [refused] * len(request.creations)}
 
 
-@serves(31, versions=(1, 3))
+@serves(DELETE_ACLS, versions=(1, 3))
 def delete_acls(node: Node, request: Any, client: Client) -> Answer:
     refused = {"error_code": SECURITY_DISABLED, "error_message": _NO_RULES, "matching_acls": []}
     return {"filter_results": [refused] * len(request.filters)}
 
 
-@serves(17, versions=(0, 1))
+@serves(SASL_HANDSHAKE, versions=(0, 1))
 def sasl_handshake(node: Node, request: Any, client: Client) -> Answer:
     """Refused: a client wants to authenticate, but the listener asks for no authentication."""
     return {"error_code": ILLEGAL_SASL_STATE, "mechanisms": []}
 
 
-@serves(36, versions=(0, 2))
+@serves(SASL_AUTHENTICATE, versions=(0, 2))
 def sasl_authenticate(node: Node, request: Any, client: Client) -> Answer:
     message = "SaslAuthenticate request received after successful authentication"
     return {"error_code": ILLEGAL_SASL_STATE, "error_message": message, "auth_bytes": b""}
 
 
-@serves(38, versions=(1, 3))
+@serves(CREATE_DELEGATION_TOKEN, versions=(1, 3))
 def create_delegation_token(node: Node, request: Any, client: Client) -> Answer:
     times = dict.fromkeys(("issue_timestamp", "expiry_timestamp", "max_timestamp"), _NO_TIME)
     return {"error_code": DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, **times}
 
 
-@serves(39, versions=(1, 2))
+@serves(RENEW_DELEGATION_TOKEN, versions=(1, 2))
 def renew_delegation_token(node: Node, request: Any, client: Client) -> Answer:
     return {"error_code": DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "expiry_timestamp": _NO_TIME}
 
 
-@serves(40, versions=(1, 2))
+@serves(EXPIRE_DELEGATION_TOKEN, versions=(1, 2))
 def expire_delegation_token(node: Node, request: Any, client: Client) -> Answer:
     return {"error_code": DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "expiry_timestamp": _NO_TIME}
 
 
-@serves(41, versions=(1, 3))
+@serves(DESCRIBE_DELEGATION_TOKEN, versions=(1, 3))
 def describe_delegation_token(node: Node, request: Any, client: Client) -> Answer:
     return {"error_code": DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "tokens": []}
 
 
-@serves(50, versions=(0, 0))
+@serves(DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0))
 def describe_user_scram_credentials(node: Node, request: Any, client: Client) -> Answer:
     """Which users have credentials. Never returns the credentials."""
     users = list(node.catalogue.scram)
@@ -112,7 +124,7 @@ def describe_user_scram_credentials(node: Node, request: Any, client: Client) ->
     return {"error_code": NONE, "error_message": None, "results": results}
 
 
-@serves(51, versions=(0, 0))
+@serves(ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0))
 async def alter_user_scram_credentials(node: Node, request: Any, client: Client) -> Answer:
     """Users are independent: an error in one does not keep the others from being changed."""
     results: dict[str, tuple[int, str | None]] = {}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import Client, Reply, serves
+from millstream.broker.api.handlers import serves
+from millstream.broker.handler_types import Client, Reply
+from millstream.broker.node import Node
 from millstream.broker.standby.promotion import described
 from millstream.core.errors import BrokerUnavailable, CatalogueFailed, RequestRefused
 from millstream.wire.api_keys import (
@@ -20,9 +22,6 @@ from millstream.wire.api_keys import (
     name_of,
 )
 from millstream.wire.standby import read_message, write_message
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
 
 Fields = Mapping[str, Any]
 _log = logging.getLogger(__name__)
@@ -90,10 +89,10 @@ async def standby_status(node: Node, asked: Fields) -> tuple[Fields, bytes]:
     """This broker's role and state, and its followers' state."""
     now = node.clock.monotonic()
     status: dict[str, Any] = {
-        "role": "standby" if node.standby is not None else "fenced" if node.fenced_by else "leader",
+        "role": "standby" if node.standby is not None else "fenced" if node.role.fenced_by else "leader",
         "cluster_id": node.catalogue.cluster_id,
         "lineage": node.catalogue.lineage,
-        "fenced_by": node.fenced_by,
+        "fenced_by": node.role.fenced_by,
         "followers": [follower.status(now) for follower in node.followers],
     }
     if node.standby is not None:
@@ -111,8 +110,10 @@ async def last_word(node: Node, asked: Fields) -> tuple[Fields, bytes]:
 async def promote(node: Node, asked: Fields) -> tuple[Fields, bytes]:
     """Promote a standby to leader. It then closes its connections and is back at once, as the leader."""
     if node.standby is None:
-        raise RequestRefused(0, "this broker is no standby; it leads already")
-    verdict = await node.standby.promote(f"{node.own_host}:{node.own_port}", force=bool(asked.get("force")))
+        raise RequestRefused(0, "this broker is not a standby; it already leads")
+    verdict = await node.standby.promote(
+        f"{node.role.own_host}:{node.role.own_port}", force=bool(asked.get("force"))
+    )
     return described(verdict), b""
 
 
@@ -124,6 +125,6 @@ async def fence(node: Node, asked: Fields) -> tuple[Fields, bytes]:
     """
     by = str(asked["by"])
     if node.standby is not None:
-        raise RequestRefused(0, "this broker is a standby; there is nothing to take its place in")
+        raise RequestRefused(0, "this broker is a standby; it has no role to hand over")
     await node.fence(by, asked.get("node_id", -1))
     return {"fenced": by}, b""

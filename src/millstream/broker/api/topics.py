@@ -6,11 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.broker.api.configs import topic_entries
+from millstream.broker.api.handlers import serves
 from millstream.broker.catalogue.catalogue import MAX_PARTITIONS, Topic
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.core.errors import LogError, RequestRefused
 from millstream.core.kafka_errors import (
     INVALID_CONFIG,
@@ -25,11 +27,9 @@ from millstream.core.kafka_errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.core.slices import sliced
-from millstream.wire.codec.answers import Answer
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.core.loop_slices import sliced
+from millstream.wire.api_keys import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
+from millstream.wire.codec.schema_codec import Answer
 
 # The fields of each setting in the response to CreateTopics.
 _TOLD = ("name", "value", "read_only", "config_source", "is_sensitive")
@@ -38,7 +38,7 @@ _AT_ONCE = 64  # topics deleted together: more would keep other clients waiting
 _TO_THE_END = -1  # DeleteRecords: everything up to the high watermark
 
 
-@serves(19, versions=(2, 7))
+@serves(CREATE_TOPICS, versions=(2, 7))
 async def create_topics(node: Node, request: Any, client: Client) -> Answer:
     results = []
     for name, wishes in sliced(_by_name(request.topics).items()):
@@ -106,20 +106,20 @@ async def _create(node: Node, wanted: Any, validate_only: bool) -> Topic:
         overrides[setting.name] = setting.value
     if validate_only:
         return node.catalogue.planned_topic(wanted.name, partitions, overrides)
-    return await node.create_topic(wanted.name, partitions, overrides)
+    return await node.topic_admin.create(wanted.name, partitions, overrides)
 
 
 def _check_replicas(node: Node, replicas: Sequence[Sequence[int]]) -> None:
     for broker_ids in replicas:
-        if list(broker_ids) != [node.config.node_id]:
+        if list(broker_ids) != [node.role.leader_id]:
             raise RequestRefused(
                 INVALID_REPLICA_ASSIGNMENT,
-                f"a partition can only be assigned to this node, [{node.config.node_id}], "
+                f"a partition can only be assigned to this node, [{node.role.leader_id}], "
                 f"not to {list(broker_ids)}",
             )
 
 
-@serves(20, versions=(1, 6))
+@serves(DELETE_TOPICS, versions=(1, 6))
 async def delete_topics(node: Node, request: Any, client: Client) -> Answer:
     """By name. From version 6 on, by name or by id."""
     if client.version < 6:
@@ -137,7 +137,7 @@ async def delete_topics(node: Node, request: Any, client: Client) -> Answer:
             if count[name, topic_id] > 1:
                 raise RequestRefused(INVALID_REQUEST, "the request names the topic more than once")
             topic = _named(node, name, topic_id)
-            await node.delete_topic(topic.name)
+            await node.topic_admin.delete(topic.name)
             error, message = NONE, None
         except _REFUSALS as refused:
             error, message = refused.code, str(refused)
@@ -170,7 +170,7 @@ def _named(node: Node, name: str | None, topic_id: Any) -> Topic:
     return topic
 
 
-@serves(37, versions=(0, 3))
+@serves(CREATE_PARTITIONS, versions=(0, 3))
 async def create_partitions(node: Node, request: Any, client: Client) -> Answer:
     results = []
     for name, wishes in sliced(_by_name(request.topics).items()):
@@ -178,7 +178,7 @@ async def create_partitions(node: Node, request: Any, client: Client) -> Answer:
             wanted = _only(name, wishes)
             _check_growth(node, _named(node, name, None), wanted)
             if not request.validate_only:
-                await node.add_partitions(name, wanted.count)
+                await node.topic_admin.add_partitions(name, wanted.count)
             results.append({"name": name, "error_code": NONE, "error_message": None})
         except _REFUSALS as refused:
             results.append({"name": name, "error_code": refused.code, "error_message": str(refused)})
@@ -189,7 +189,7 @@ def _check_growth(node: Node, topic: Topic, wanted: Any) -> None:
     if not topic.partitions < wanted.count <= MAX_PARTITIONS:
         raise RequestRefused(
             INVALID_PARTITIONS,
-            f"topic {topic.name} has {topic.partitions} partitions; their number can only grow, up to "
+            f"topic {topic.name} has {topic.partitions} partitions; their number can only grow, to at most "
             f"{MAX_PARTITIONS}, and {wanted.count} does not",
         )
     if wanted.assignments is not None:
@@ -202,7 +202,7 @@ def _check_growth(node: Node, topic: Topic, wanted: Any) -> None:
         _check_replicas(node, [assignment.broker_ids for assignment in wanted.assignments])
 
 
-@serves(21, versions=(0, 2))
+@serves(DELETE_RECORDS, versions=(0, 2))
 def delete_records(node: Node, request: Any, client: Client) -> Answer:
     """Delete the records before an offset. -1 means all that are there."""
     return {
@@ -221,7 +221,7 @@ def delete_records(node: Node, request: Any, client: Client) -> Answer:
 
 def _delete_records(node: Node, topic: str, index: int, offset: int) -> dict[str, int]:
     low_watermark, error = -1, NONE
-    partition = node.partition(topic, index)
+    partition = node.topics.partition(topic, index)
     if partition is None:
         error = UNKNOWN_TOPIC_OR_PARTITION
     elif partition.log.offline is not None:

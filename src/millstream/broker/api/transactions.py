@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millstream.broker.api.handlers import serves
 from millstream.broker.api.offsets import offsets_to_commit, without_stale
-from millstream.broker.dispatch import Client, serves
+from millstream.broker.handler_types import Client
+from millstream.broker.node import Node
 from millstream.broker.topics.partition import Partition
-from millstream.broker.transactions.transaction import Identity, State
+from millstream.broker.transactions.transaction import Identity, TxnState
 from millstream.core.errors import CatalogueFailed, LogError, RequestRefused
 from millstream.core.kafka_errors import (
     CONCURRENT_TRANSACTIONS,
@@ -32,18 +34,24 @@ from millstream.core.kafka_errors import (
     TRANSACTIONAL_ID_NOT_FOUND,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from millstream.core.pattern import BadPattern, compile_pattern
-from millstream.core.slices import sliced
-from millstream.wire.codec.answers import Answer, Lazily
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.core.loop_slices import sliced
+from millstream.core.user_regex import BadPattern, compile_pattern
+from millstream.wire.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    LIST_TRANSACTIONS,
+    TXN_OFFSET_COMMIT,
+    WRITE_TXN_MARKERS,
+)
+from millstream.wire.codec.schema_codec import Answer, Lazily
 
 _BATCHED_FROM = 4  # AddPartitionsToTxn: many transactions at once, from other brokers
 _FENCED_FROM = 2  # these requests know PRODUCER_FENCED from this version on
 _SECOND_PROTOCOL_FROM = 5  # EndTxn and TxnOffsetCommit
 _ABORTABLE_FROM = 4  # TxnOffsetCommit knows TRANSACTION_ABORTABLE
-_STATES = {state.value: state for state in State} | {"PrepareEpochFence": None}
+_STATES = {state.value: state for state in TxnState} | {"PrepareEpochFence": None}
 
 
 def told(refused: RequestRefused, version: int, fenced_from: int = _FENCED_FROM) -> int:
@@ -58,7 +66,7 @@ def told(refused: RequestRefused, version: int, fenced_from: int = _FENCED_FROM)
 # Adding to a transaction
 
 
-@serves(24, versions=(0, 5))
+@serves(ADD_PARTITIONS_TO_TXN, versions=(0, 5))
 async def add_partitions_to_txn(node: Node, request: Any, client: Client) -> Answer:
     if client.version < _BATCHED_FROM:
         results = await _add_partitions(
@@ -92,7 +100,7 @@ async def _add_partitions(
     node: Node, name: str, producer: Identity, topics: Any, version: int, *, verify_only: bool = False
 ) -> list[dict[str, Any]]:
     """Add all partitions, or none."""
-    found = [node.partition(topic.name, index) for topic in topics for index in topic.partitions]
+    found = [node.topics.partition(topic.name, index) for topic in topics for index in topic.partitions]
     partitions = [partition for partition in found if partition is not None]
     if len(partitions) < len(found):
         codes = [
@@ -132,7 +140,7 @@ async def _add_known(
     return [NONE] * len(partitions)
 
 
-@serves(25, versions=(0, 4))
+@serves(ADD_OFFSETS_TO_TXN, versions=(0, 4))
 async def add_offsets_to_txn(node: Node, request: Any, client: Client) -> Answer:
     producer = Identity(request.producer_id, request.producer_epoch)
     try:
@@ -144,7 +152,7 @@ async def add_offsets_to_txn(node: Node, request: Any, client: Client) -> Answer
     return {"error_code": NONE}
 
 
-@serves(28, versions=(0, 5))
+@serves(TXN_OFFSET_COMMIT, versions=(0, 5))
 async def txn_offset_commit(node: Node, request: Any, client: Client) -> Answer:
     """Add offsets that are committed if the transaction is.
 
@@ -152,7 +160,7 @@ async def txn_offset_commit(node: Node, request: Any, client: Client) -> Answer:
     of the transaction.
     """
     commits, topics, good = offsets_to_commit(node, request.topics, expire_ms=-1)
-    error = node.coordinator.check_commit(
+    error = node.coordinator.offsets.check_commit(
         request.group_id,
         getattr(request, "member_id", ""),
         getattr(request, "group_instance_id", None),
@@ -191,7 +199,7 @@ def _told_of_offsets(refused: RequestRefused, version: int) -> int:
 # Ending transactions
 
 
-@serves(26, versions=(0, 5))
+@serves(END_TXN, versions=(0, 5))
 async def end_txn(node: Node, request: Any, client: Client) -> Answer:
     second_protocol = client.version >= _SECOND_PROTOCOL_FROM
     try:
@@ -211,7 +219,7 @@ async def end_txn(node: Node, request: Any, client: Client) -> Answer:
     return {"error_code": NONE, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}
 
 
-@serves(27, versions=(1, 2))
+@serves(WRITE_TXN_MARKERS, versions=(1, 2))
 async def write_txn_markers(node: Node, request: Any, client: Client) -> Answer:
     """Write markers for a transaction that hangs in a partition and belongs to no transactional id.
 
@@ -241,7 +249,7 @@ async def write_txn_markers(node: Node, request: Any, client: Client) -> Answer:
 
 
 async def _write_marker(node: Node, marker: Any, topic: str, index: int) -> int:
-    partition = node.partition(topic, index)
+    partition = node.topics.partition(topic, index)
     if partition is None:
         return UNKNOWN_TOPIC_OR_PARTITION
     try:
@@ -259,7 +267,7 @@ async def _write_marker(node: Node, marker: Any, topic: str, index: int) -> int:
 # For administrators
 
 
-@serves(65, versions=(0, 0))
+@serves(DESCRIBE_TRANSACTIONS, versions=(0, 0))
 def describe_transactions(node: Node, request: Any, client: Client) -> Answer:
     asked = tuple(dict.fromkeys(request.transactional_ids))
     return {"transaction_states": Lazily(asked, partial(_described, node))}
@@ -286,7 +294,7 @@ def _described(node: Node, name: str) -> dict[str, Any]:
     }
 
 
-@serves(66, versions=(0, 2))
+@serves(LIST_TRANSACTIONS, versions=(0, 2))
 def list_transactions(node: Node, request: Any, client: Client) -> Answer:
     """A transaction must match every given filter. The duration matches those that are open for longer."""
     states = {_STATES.get(name) for name in request.state_filters}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millstream.broker.dispatch import HANDLERS, Client, Reply, serves
+from millstream.broker.api.handlers import HANDLERS, serves
+from millstream.broker.handler_types import Client, Reply
+from millstream.broker.node import Node
 from millstream.core.kafka_errors import UNSUPPORTED_VERSION
-from millstream.wire.api_keys import PRIVATE
-from millstream.wire.frame import API_VERSIONS, INT, SHORT, compact_bytes, frame, unsigned_varint
+from millstream.wire.api_keys import API_VERSIONS, PRIVATE
+from millstream.wire.frame import INT, SHORT, compact_bytes, frame, unsigned_varint
 from millstream.wire.standby import STANDBY_CLIENT
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
 
 _KEPT: dict[int, bytes] = {}
 

@@ -1,7 +1,7 @@
 """The catalogue: all that a broker keeps besides records, in one SQLite file next to the logs.
 
 It holds topics and their settings, settings of the broker that were changed while it ran, committed
-offsets, the last agreed state of each group, what groups missed (``broker.outlook.losses``), which producer
+offsets, the last agreed state of each group, what groups missed (``broker.catalogue.losses``), which producer
 ids are taken, and the decisions about transactions (``broker.transactions.decisions``).
 
 How it works:
@@ -25,19 +25,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from millstream.broker.catalogue.database import Database, damaged, fact, set_fact
-from millstream.broker.catalogue.feed import Feed
+from millstream.broker.catalogue.copy_state import CopyState, load_state, save_facts
+from millstream.broker.catalogue.database import CatalogueDatabase, damaged, fact, set_fact
+from millstream.broker.catalogue.feed import CatalogueFeed
+from millstream.broker.catalogue.lineage import Promotion
+from millstream.broker.catalogue.losses import Losses
+from millstream.broker.catalogue.quotas import Entity, Quotas
 from millstream.broker.catalogue.scram import Credentials
-from millstream.broker.groups.committed import CommittedOffset, OffsetToCommit
-from millstream.broker.net.quotas import Entity, Quotas
-from millstream.broker.outlook.losses import Losses
-from millstream.broker.standby.copy_state import CopyState, load_state, save_facts
-from millstream.broker.standby.lineage import Promotion
-from millstream.broker.topics.names import check_topic_name, metric_name, name_taken, no_topic
-from millstream.broker.transactions.decisions import Commits, Decisions
-from millstream.core.config import TopicConfig, check_archiving, with_changes
+from millstream.broker.catalogue.topic_names import check_topic_name, metric_name, name_taken, no_topic
+from millstream.broker.groups.committed_offset import CommittedOffset, OffsetToCommit
+from millstream.broker.transactions.decisions import Commits, TransactionDecisions
+from millstream.core.config import with_changes
 from millstream.core.errors import ConfigError, DataDirectoryError, RequestRefused
 from millstream.core.kafka_errors import INVALID_CONFIG, INVALID_PARTITIONS
+from millstream.core.topic_config import TopicConfig, check_archiving
 
 MAX_PARTITIONS = 10_000  # per topic
 
@@ -68,7 +69,7 @@ class Catalogue:
         *,
         defaults: TopicConfig | None = None,
         archive: bool = False,  # an archive is configured: topics may have remote.storage.enable
-        database: Database | None = None,  # to use instead of one opened at ``path``
+        database: CatalogueDatabase | None = None,  # to use instead of one opened at ``path``
     ) -> None:
         self._defaults = defaults if defaults is not None else TopicConfig()
         self._archive = archive
@@ -97,8 +98,8 @@ class Catalogue:
         # Called with the groups whose committed offsets changed.
         self.on_commits: Callable[[Iterable[str]], None] | None = None
 
-        self._database = database if database is not None else Database(path)
-        self.decisions = Decisions(self._database, self._remember_commits)
+        self._database = database if database is not None else CatalogueDatabase(path)
+        self.decisions = TransactionDecisions(self._database, self._remember_commits)
         self.losses = Losses(self._database)
         try:
             self._load()
@@ -514,10 +515,10 @@ class Catalogue:
         return self._database.schema
 
     @property
-    def feed(self) -> Feed | None:
+    def feed(self) -> CatalogueFeed | None:
         return self._database.feed
 
-    def follow(self, added: Callable[[], None]) -> Feed:
+    def follow(self, added: Callable[[], None]) -> CatalogueFeed:
         """Keep all commits from now on, for standbys that apply the same changes."""
         return self._database.follow(added)
 
@@ -541,7 +542,7 @@ class Catalogue:
         self._database.save_as(path)
 
     def write_copy_facts(self, **facts: Any) -> asyncio.Future[None]:
-        """Record this directory's part beside another broker (``broker.standby.copy_state``)."""
+        """Record this directory's part beside another broker (``broker.catalogue.copy_state``)."""
         return self._database.write_copied(lambda db: save_facts(db, **facts), lambda _: None)
 
     def refuse(self, reason: RequestRefused | None) -> None:

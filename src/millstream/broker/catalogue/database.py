@@ -26,13 +26,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from millstream.broker.catalogue.feed import Feed, Recording, Statement
+from millstream.broker.catalogue.feed import CatalogueFeed, Recording, Statement
 from millstream.core.errors import CatalogueDamaged, CatalogueFailed, DataDirectoryError, RequestRefused
 from millstream.log.directory import META_PROPERTIES
 
 _log = logging.getLogger(__name__)
 
 FILE_NAME = "catalogue.db"
+PRODUCER_IDS_SKIPPED = 1 << 32  # by a broker that can't know how many were given out before it
 _VERSION = 3  # of the schema; newer ones are refused
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -119,7 +120,7 @@ class _Change(NamedTuple):
     is_told: bool  # recorded for the standbys
 
 
-class Database:
+class CatalogueDatabase:
     """One open catalogue file. A ``path`` of None is a database in memory.
 
     ``make_room`` is called in the writer thread when the disk is full. If it returns True, the commit is
@@ -134,7 +135,7 @@ class Database:
         self._written: deque[tuple[list[tuple[_Change, Any]], int, list[Statement]]] = deque()
         self._db = self._open()
         self._writer: threading.Thread | None = None  # started by the first write
-        self.feed: Feed | None = None  # the recorded commits, while standbys follow
+        self.feed: CatalogueFeed | None = None  # the recorded commits, while standbys follow
         self._number = 0  # of the newest recorded commit
         self._refusal: RequestRefused | None = None
 
@@ -210,10 +211,10 @@ class Database:
         self._waiting.put(_Change(write, remember, future, is_told))
         return future
 
-    def follow(self, added: Callable[[], None]) -> Feed:
+    def follow(self, added: Callable[[], None]) -> CatalogueFeed:
         """Record all commits from now on. ``added`` is called on the loop after each."""
         if self.feed is None:
-            self.feed = Feed(self._number, added)
+            self.feed = CatalogueFeed(self._number, added)
         return self.feed
 
     def pinned(self) -> asyncio.Future[tuple[int, sqlite3.Connection]]:
@@ -417,7 +418,7 @@ def create_or_check(db: sqlite3.Connection, where: str, *, thorough: bool = Fals
     if version:
         raise DataDirectoryError(
             f"the catalogue {where} was written by an older millstream (its schema is {version}, this one "
-            f"knows {_VERSION}) and can't be carried over; start it with that version, or with another data "
+            f"knows {_VERSION}) and can't be converted; start it with that version, or with another data "
             "directory"
         )
     if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:

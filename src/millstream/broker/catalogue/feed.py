@@ -37,7 +37,7 @@ class Recording:
         return cursor
 
 
-class Feed:
+class CatalogueFeed:
     """The newest commits. Lives on the loop."""
 
     def __init__(self, number: int, added: Callable[[], None]) -> None:

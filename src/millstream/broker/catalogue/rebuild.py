@@ -31,10 +31,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millstream.broker.catalogue.backup import BACKUP_NAME
-from millstream.broker.catalogue.database import FILE_NAME, create_or_check, fact, set_fact
-from millstream.broker.catalogue.stopped import SIDE_FILES, opened_copy, read_catalogue
-from millstream.broker.standby.promotion import PRODUCER_IDS_SKIPPED
-from millstream.broker.topics.names import metric_name
+from millstream.broker.catalogue.database import (
+    FILE_NAME,
+    PRODUCER_IDS_SKIPPED,
+    create_or_check,
+    fact,
+    set_fact,
+)
+from millstream.broker.catalogue.stopped_broker import SIDE_FILES, opened_copy, read_catalogue
+from millstream.broker.catalogue.topic_names import metric_name
 from millstream.core.errors import CatalogueDamaged, DataDirectoryError
 from millstream.log.archive.journal import JOURNAL
 from millstream.log.compaction.compaction import CHECKPOINT as COMPACTION_CHECKPOINT
@@ -72,7 +77,7 @@ def rebuild_catalogue(directory: Path) -> Rebuilt:
         properties = read_properties(files, str(directory))
     except FileNotFoundError:
         raise DataDirectoryError(
-            f"{directory} is no broker's data directory: there is no {META_PROPERTIES} in it"
+            f"{directory} is not the data directory of a broker: it has no {META_PROPERTIES}"
         ) from None
     unlock = take_lock(files, str(directory))
     try:
@@ -133,7 +138,7 @@ def _is_usable(backup: Path, cluster_id: str, result: Rebuilt) -> bool:
         with opened_copy(backup) as db:
             if fact(db, "cluster.id") == cluster_id:
                 return True
-            result.unrecovered.append(f"{backup} is of another broker and was not used")
+            result.unrecovered.append(f"{backup} belongs to another broker and was not used")
     except DataDirectoryError as error:
         result.unrecovered.append(f"the copy of the catalogue was not used: {error}")
     return False
@@ -162,7 +167,7 @@ def _reconcile(db: sqlite3.Connection, directory: Path, files: Files, result: Re
     for name in deleted:
         db.execute("DELETE FROM topics WHERE name = ?", (name,))
     if deleted:
-        result.unrecovered.append(f"left out, because they have no directory any more: {_names(deleted)}")
+        result.unrecovered.append(f"left out, because they no longer have a directory: {_names(deleted)}")
     without_id, by_files = [], []
     for name, topic in found.items():
         if name in known and topic.id in (None, known[name][0]):
@@ -220,7 +225,7 @@ def _topics_on_disk(
 def _tell(db: sqlite3.Connection, result: Rebuilt) -> None:
     if result.backup_time is None:
         result.unrecovered.append(
-            "there is no copy to go by: the committed offsets of all groups, the groups themselves, users "
+            "there is no copy to use: the committed offsets of all groups, the groups themselves, users "
             "and their passwords (SCRAM), quotas, the settings of topics, groups and the broker that were "
             "changed while it ran, and topics with millstream.storage=memory"
         )
@@ -232,7 +237,7 @@ def _tell(db: sqlite3.Connection, result: Rebuilt) -> None:
     transactions = db.execute("SELECT count(*) FROM transactions").fetchone()[0]
     count = f" ({transactions} in the copy)" if transactions else ""
     result.unrecovered.append(
-        f"transactional ids{count} and what was decided about their transactions: those that are open in the "
+        f"transactional ids{count} and the decisions about their transactions: those that are open in the "
         "logs are aborted at the next start, also if they were about to be committed"
     )
 

@@ -1,6 +1,6 @@
-"""Clients' connections: bytes in, requests in order, responses out, and a fair share of the loop for each
-client.
-
-``connection`` is one client. ``turn`` does once per turn of the loop what its requests have in common.
-May import ``broker.api`` (to dispatch) and the partitions in ``broker.topics``; knows nothing of groups.
+"""Clients' connections: bytes in, requests in order, responses out, and a fair share of the event loop for
+each client. May import ``core``, ``wire``, ``broker.topics`` and the quotas in ``broker.catalogue``. The
+requests themselves are above, in ``broker.api``. Start with ``connection``, one client. ``shared_io`` is what
+all connections share, and ``loop_turn`` does once per turn of the loop the work that their requests have in
+common.
 """

@@ -89,7 +89,7 @@ class RequestBuffers:
             self._kept += capacity
             self._stock.setdefault(capacity, []).append(buffer)
         while self._waiting and self._first_has_room():
-            self._go_on(next(iter(self._waiting)))
+            self._admit(next(iter(self._waiting)))
 
     def _first_has_room(self) -> bool:
         return self.used == 0 or self.used + next(iter(self._waiting.values())) <= self._limit
@@ -99,7 +99,7 @@ class RequestBuffers:
         self._waiting[holder] = capacity_for(size)
         self.is_scarce = True
 
-    def _go_on(self, holder: Holder) -> None:
+    def _admit(self, holder: Holder) -> None:
         self._waiting.pop(holder, None)
         self.is_scarce = bool(self._waiting)
         holder.memory_returned()
@@ -132,4 +132,4 @@ class RequestBuffers:
         if self.is_scarce and not is_moving and self._passing is None:
             # Connections with a buffer come first: only they free memory when they are done.
             self._passing = min(self._waiting, key=lambda holder: (not holder.held, holder.missing))
-            self._go_on(self._passing)
+            self._admit(self._passing)

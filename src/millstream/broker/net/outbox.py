@@ -22,8 +22,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
-from millstream.broker.metrics import Metrics
-from millstream.wire.hot.fetch import LARGE, Part, Slice, whole
+from millstream.broker.net.counters import BrokerCounters
+from millstream.wire.hot.fetch import LARGE, Part, StoredRecords, whole
 
 JOINED = 128 * 1024  # small parts are joined up to this; beyond it, copying costs more than another call
 _MORE = socket.MSG_MORE
@@ -36,7 +36,7 @@ class StreamSocket(Protocol):
     def send(self, data: bytes | bytearray | memoryview, flags: int = ..., /) -> int: ...
 
 
-class FileSlice(Slice, Protocol):
+class FileSlice(StoredRecords, Protocol):
     """A slice that may be backed by a file of the operating system."""
 
     @property
@@ -51,9 +51,9 @@ class Outbox:
 
     __slots__ = (
         "_broken",
+        "_counters",
         "_drained",
         "_loop",
-        "_metrics",
         "_parts",
         "_sent_of_first",
         "_socket",
@@ -65,14 +65,14 @@ class Outbox:
         self,
         loop: asyncio.AbstractEventLoop,
         sock: StreamSocket,
-        metrics: Metrics,
+        counters: BrokerCounters,
         *,
         drained: Callable[[], None],
         broken: Callable[[OSError], None],
     ) -> None:
         self._loop = loop
         self._socket = sock
-        self._metrics = metrics
+        self._counters = counters
         self._drained = drained  # called whenever bytes that had to wait were sent
         self._broken = broken  # called once, when the peer is gone
         self._parts: list[Part | memoryview] = []
@@ -103,7 +103,7 @@ class Outbox:
                     self._fail(error)
                     return
                 self.unsent -= sent
-                self._metrics.bytes_out += sent
+                self._counters.bytes_out += sent
                 if sent < len(data):
                     self._parts.append(memoryview(data)[sent:])
                     self._wait()
@@ -151,7 +151,7 @@ class Outbox:
         del parts[:count]
         return True
 
-    def _send_slice(self, records: Slice) -> bool:
+    def _send_slice(self, records: StoredRecords) -> bool:
         fd = records.fileno() if records.size > LARGE else -1  # type: ignore[attr-defined]
         if fd < 0:
             self._parts[0] = memoryview(whole(records))
@@ -172,7 +172,7 @@ class Outbox:
 
     def _count(self, sent: int) -> None:
         self.unsent -= sent
-        self._metrics.bytes_out += sent
+        self._counters.bytes_out += sent
 
     def _wait(self) -> None:
         if self._watch < 0:

@@ -16,7 +16,7 @@ While a connection is **held**, it is not read from and its requests are not pro
 A single busy client that sends its next request as soon as it gets a response is **waited for on the spot**,
 briefly: sleeping until the kernel wakes the process takes longer than such a client takes to send. After
 ``TRIES`` attempts in vain the loop continues, and the client has to prove again that it is quick
-(``broker.net.turn``).
+(``broker.net.loop_turn``).
 """
 
 from __future__ import annotations
@@ -24,14 +24,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING
 
 from millstream.broker.net.buffers import FIRST, GROWTH
+from millstream.broker.net.shared_io import SharedIO
 from millstream.core.errors import ProtocolError
 from millstream.wire.frame import SIZE
-
-if TYPE_CHECKING:
-    from millstream.broker.server import Server
 
 FAIR_READ = 128 * 1024  # after a read of this size, other connections get their turn
 SHORT_READ = 16 * 1024  # the size of reads while memory for requests is scarce
@@ -58,18 +55,18 @@ class FrameReader(asyncio.BufferedProtocol):
         "_waiting",
         "is_closed",
         "last_active",
-        "server",
+        "shared",
     )
 
     _transport: asyncio.Transport
     _socket: socket.socket | None
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.last_active = server.ticks
+    def __init__(self, shared: SharedIO) -> None:
+        self.shared = shared
+        self.last_active = shared.ticks
         self.is_closed = False
-        self._receive = server.receive_buffer
-        self._receive_view = server.receive_view
+        self._receive = shared.receive_buffer
+        self._receive_view = shared.receive_view
         self._partial: bytearray | None = None  # an incomplete frame
         self._filled = 0
         self._frame_size = 0  # of the partial frame with its size field; 4 until the size is known
@@ -96,16 +93,16 @@ class FrameReader(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> bytearray | memoryview:
         partial = self._partial
         if partial is None:
-            return self._receive if not self.server.buffers.is_scarce else self._receive_view[:SHORT_READ]
+            return self._receive if not self.shared.buffers.is_scarce else self._receive_view[:SHORT_READ]
         return memoryview(partial)[self._filled : min(self._frame_size, len(partial))]
 
     def buffer_updated(self, count: int) -> None:
         self._received(count)
-        if self.server.turn.is_of_a_quick_client:
+        if self.shared.turn.is_of_a_quick_client:
             self._wait_on_the_spot()
 
     def _wait_on_the_spot(self) -> None:
-        turn = self.server.turn
+        turn = self.shared.turn
         for _ in range(IN_A_ROW):
             for _ in range(TRIES):
                 if not self._reading or self.is_closed or self._socket is None:
@@ -127,10 +124,10 @@ class FrameReader(asyncio.BufferedProtocol):
                 return
 
     def _received(self, count: int) -> None:
-        server = self.server
-        self.last_active = server.ticks
-        server.metrics.bytes_in += count
-        turn = server.turn
+        shared = self.shared
+        self.last_active = shared.ticks
+        shared.counters.bytes_in += count
+        turn = shared.turn
         turn.begin_read(self)
         try:
             if self._partial is None:
@@ -147,7 +144,7 @@ class FrameReader(asyncio.BufferedProtocol):
         if count >= FAIR_READ and self._reading and not self._held:
             # libuv reads a socket up to 32 times in a row. A bulk producer would keep all others waiting.
             self._pause()
-            server.loop.call_soon(self._unpause)
+            shared.loop.call_soon(self._unpause)
 
     def _keep(self, buffer: bytearray, position: int, end: int) -> None:
         """Copy the bytes that are not processed now out of ``buffer``."""
@@ -160,7 +157,7 @@ class FrameReader(asyncio.BufferedProtocol):
             (size,) = SIZE.unpack_from(buffer, position)
             self._check_size(size, buffer, position)
             self._frame_size = size + 4
-        buffers = self.server.buffers
+        buffers = self.shared.buffers
         wanted = min(self._frame_size, max(FIRST, GROWTH * filled))
         if not buffers.has_room_for(wanted, self):
             self._waiting = buffer[position:end]
@@ -183,7 +180,7 @@ class FrameReader(asyncio.BufferedProtocol):
             self._frame_size = size + 4
         wanted = min(self._frame_size, max(FIRST, GROWTH * self._filled))
         if wanted > len(partial):
-            buffers = self.server.buffers
+            buffers = self.shared.buffers
             if not buffers.has_room_for(wanted, self):
                 self._wait_for_memory(wanted)
                 return
@@ -196,30 +193,30 @@ class FrameReader(asyncio.BufferedProtocol):
         partial = self._partial
         assert partial is not None
         self._partial = None
-        self.server.buffers.forget(self)
+        self.shared.buffers.forget(self)
         try:
             self._work(partial, memoryview(partial), self._frame_size)
         finally:
-            self.server.buffers.give_back(partial)
+            self.shared.buffers.give_back(partial)
 
     def _check_size(self, size: int, buffer: bytearray, position: int) -> None:
-        if SMALLEST_FRAME <= size <= self.server.config.socket_request_max_bytes:
+        if SMALLEST_FRAME <= size <= self.shared.max_request_bytes:
             return
         start = bytes(buffer[position : position + 4])
         if start[:3] == b"\x16\x03\x01":
-            raise ProtocolError("speaks TLS; this listener is plain text")
+            raise ProtocolError("uses TLS; this listener is plain text")
         if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI "):
-            raise ProtocolError("speaks HTTP; this is the Kafka port (metrics have their own: http.listen)")
+            raise ProtocolError("uses HTTP; this is the Kafka port (metrics have their own: http.listen)")
         if size > 0:
             raise ProtocolError(
                 f"sent a request of {size} bytes; socket.request.max.bytes allows "
-                f"{self.server.config.socket_request_max_bytes}"
+                f"{self.shared.max_request_bytes}"
             )
         raise ProtocolError(f"sent {start!r} where the size of a request belongs")
 
     def _forget_input(self) -> None:
         """Free the buffers: the connection is gone, or takes no more requests."""
-        buffers = self.server.buffers
+        buffers = self.shared.buffers
         buffers.forget(self)
         if self._partial is not None:
             buffers.give_back(self._partial)
@@ -250,7 +247,7 @@ class FrameReader(asyncio.BufferedProtocol):
     def _wait_for_memory(self, size: int) -> None:
         self._out_of_memory = True
         self._hold()
-        self.server.buffers.wait(size, self)
+        self.shared.buffers.wait(size, self)
 
     # Called by ``RequestBuffers``
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from millstream.broker.net.quotas import CLIENT_ID, USER, Entity, Quotas
+from millstream.broker.catalogue.quotas import CLIENT_ID, USER, Entity, Quotas
 
 ANONYMOUS = "ANONYMOUS"  # the user of a connection that is not authenticated
 PRODUCE_RATE, FETCH_RATE = "producer_byte_rate", "consumer_byte_rate"

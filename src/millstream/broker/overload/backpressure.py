@@ -8,47 +8,59 @@ gate. Nothing changes for other topics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Protocol
 
-from millstream.broker.groups.committed import CommittedOffset
-from millstream.broker.overload.rules import Holding, Lag, Limits, patience, told_ms
+from millstream.broker.catalogue.catalogue import Catalogue
+from millstream.broker.groups.committed_offset import CommittedOffset
+from millstream.broker.overload.rules import ConsumerBacklog, Holding, LagLimits, patience, told_ms
+from millstream.broker.topics.partition import HostedTopic, Partition
 from millstream.core.clock import Clock
-from millstream.core.config import TopicConfig
-
-if TYPE_CHECKING:
-    from millstream.broker.catalogue.catalogue import Catalogue
-    from millstream.broker.groups.coordinator import GroupCoordinator
-    from millstream.broker.net.connection import Connection
-    from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.core.topic_config import TopicConfig
 
 _log = logging.getLogger(__name__)
 
 _TELL_EVERY = 60.0  # seconds between warnings about one topic: holding producers is not an error
 
 
+class HeldConnection(Protocol):
+    """The connection of a producer, which is not read from while its request is held."""
+
+    waiting_since: float | None
+
+    def is_drained(self) -> bool:
+        """True if there is nothing more to read from it for now."""
+
+    def stall(self, left: Callable[[], None]) -> None:
+        """Read nothing more until ``unstall``. ``left`` is called if the client leaves before that."""
+
+    def unstall(self) -> None: ...
+
+
 class HeldRequest(Protocol):
     """A Produce request whose response is held back until it is released."""
 
     @property
-    def connection(self) -> Connection: ...
+    def connection(self) -> HeldConnection: ...
 
     def released(self, throttle_ms: int) -> None: ...
 
     def __hash__(self) -> int: ...
 
 
-Place = tuple["Partition", bool]  # the partition, and whether only its stable records count
+IsReading = Callable[[str, str], bool]  # whether a group has live members that may be reading a topic
+Place = tuple[Partition, bool]  # the partition, and whether only its stable records count
 
 
-class Gate:
-    """What the producers of one topic have to pass."""
+class ConsumerGate:
+    """What the producers of one topic have to pass. A ``Gate``."""
 
     def __init__(self, topic: HostedTopic, config: TopicConfig) -> None:
         self.topic = topic
         self.groups = config.millstream_overload_groups
-        limits = Limits(config.millstream_overload_lag_records, config.millstream_overload_lag_bytes)
-        self.lags = [Lag(limits) for _ in topic.partitions]
+        limits = LagLimits(config.millstream_overload_lag_records, config.millstream_overload_lag_bytes)
+        self.lags = [ConsumerBacklog(limits) for _ in topic.partitions]
         self.hold = config.millstream_overload_hold_ms / 1000
         self.slowest_group = ""  # the slowest, in the partition where it is furthest behind
         self.slowest_records = 0
@@ -68,7 +80,7 @@ class Gate:
     def look(
         self,
         catalogue: Catalogue,
-        coordinator: GroupCoordinator,
+        is_reading: IsReading,
         partitions: Iterable[Partition] | None = None,
     ) -> None:
         """Update how far the groups have come, in all partitions or in the given ones."""
@@ -76,7 +88,7 @@ class Gate:
         offsets = {
             group: catalogue.offsets_of(group).get(name, {})
             for group in self.groups
-            if coordinator.is_reading(group, name)
+            if is_reading(group, name)
         }
         if partitions is None:
             self.slowest_group, self.slowest_records = "", 0
@@ -106,11 +118,11 @@ class Gate:
 class Backpressure:
     """Backpressure for all topics of one broker. Lives on the server's loop."""
 
-    def __init__(self, catalogue: Catalogue, coordinator: GroupCoordinator, clock: Clock) -> None:
+    def __init__(self, catalogue: Catalogue, is_reading: IsReading, clock: Clock) -> None:
         self._catalogue = catalogue
-        self._coordinator = coordinator
+        self._is_reading = is_reading
         self._clock = clock
-        self._gates: dict[str, Gate] = {}
+        self._gates: dict[str, ConsumerGate] = {}
         self._holding: Holding[HeldRequest, Place] = Holding()
         self._closed = False
 
@@ -123,18 +135,25 @@ class Backpressure:
             self._gates.pop(topic.name, None)
             topic.guard(None)
             return
-        gate, before = Gate(topic, config), self._gates.get(topic.name)
+        gate, before = ConsumerGate(topic, config), self._gates.get(topic.name)
         if before is not None:
             gate.held, gate.held_seconds = before.held, before.held_seconds
         self._gates[topic.name] = gate
         topic.guard(gate)
-        gate.look(self._catalogue, self._coordinator)
+        gate.look(self._catalogue, self._is_reading)
 
-    def forget_topic(self, name: str) -> None:
-        self._gates.pop(name, None)
+    def forget_topic(self, topic: HostedTopic) -> None:
+        """The topic is not served any more."""
+        self._gates.pop(topic.name, None)
+        topic.guard(None)
 
-    def gate_of(self, topic: str) -> Gate | None:
+    def gate_of(self, topic: str) -> ConsumerGate | None:
         return self._gates.get(topic)
+
+    def _gate_at(self, topic: HostedTopic) -> ConsumerGate | None:
+        """The gate of this very topic: another one may have the name by now."""
+        gate = self._gates.get(topic.name)
+        return gate if gate is not None and gate.topic is topic else None
 
     def held_at(self, topic: HostedTopic) -> int:
         """The number of requests that wait for a topic."""
@@ -144,7 +163,7 @@ class Backpressure:
             for transactional in (False, True)
         )
 
-    def pass_by(
+    def hold_if_behind(
         self,
         request: HeldRequest,
         partitions: Iterable[Partition],
@@ -152,16 +171,17 @@ class Backpressure:
         transactional: bool,
         timeout_ms: int,
     ) -> bool:
-        """True if the request is held. Called after its records were appended to these partitions.
+        """Hold a request if consumers are behind. True if it is held. Called after its records were appended
+        to these partitions.
 
         A held request is told when it is released. Until then nothing is read from its connection.
         """
         connection = request.connection
-        full: dict[Partition, Gate] = {}
+        full: dict[Partition, ConsumerGate] = {}
         for partition in partitions:
-            gate = partition.topic.gate
+            gate = self._gate_at(partition.topic)
             if gate is not None and gate.is_over(partition, transactional=transactional):
-                gate.look(self._catalogue, self._coordinator, [partition])
+                gate.look(self._catalogue, self._is_reading, [partition])
                 if gate.is_over(partition, transactional=transactional):
                     full[partition] = gate
         waits = connection.waiting_since is not None
@@ -181,17 +201,13 @@ class Backpressure:
             if now >= gate.tell_at:
                 gate.tell_at = now + _TELL_EVERY
                 _log.warning(
-                    "topic %s: producers are held, as group %s is %d records behind",
+                    "topic %s: producers are held, because group %s is %d records behind",
                     gate.topic.name, gate.slowest_group, gate.slowest_records,
                 )  # fmt: skip
         places = frozenset((partition, transactional) for partition in full)
         self._holding.hold(request, places, now, deadline)
-        connection.stall(request)
+        connection.stall(partial(self._holding.forget, request))
         return True
-
-    def forget(self, request: HeldRequest) -> None:
-        """Drop a request whose client is gone."""
-        self._holding.forget(request)
 
     def committed(self, groups: Iterable[str]) -> None:
         """Called when groups have committed offsets."""
@@ -199,14 +215,14 @@ class Backpressure:
             changed = set(groups)
             gates = [gate for gate in self._gates.values() if not changed.isdisjoint(gate.groups)]
             for gate in gates:
-                gate.look(self._catalogue, self._coordinator)
+                gate.look(self._catalogue, self._is_reading)
             if gates:
                 self._release()
 
     def tick(self) -> None:
         """Let time take effect. Cheap while no topic has a gate."""
         for gate in self._gates.values():
-            gate.look(self._catalogue, self._coordinator)
+            gate.look(self._catalogue, self._is_reading)
         if self._holding:
             self._release()
 
@@ -219,7 +235,7 @@ class Backpressure:
         partition, transactional = place
         if self._closed or not partition.topic.partitions:
             return False
-        gate = partition.topic.gate
+        gate = self._gate_at(partition.topic)
         return gate is not None and gate.is_over(partition, transactional=transactional)
 
     def _release(self) -> None:
@@ -229,4 +245,4 @@ class Backpressure:
                 if (gate := self._gates.get(name)) is not None:
                     gate.held_seconds += release.held
             release.token.released(told_ms(release.held, still_full=release.still_full))
-            release.token.connection.go_on()
+            release.token.connection.unstall()

@@ -4,56 +4,50 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
-    from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.overload.backpressure import Backpressure
+from millstream.broker.topics.partition import HostedTopic
+from millstream.log.memory_directory import MemoryDirectory
 
 _log = logging.getLogger(__name__)
 
 _TELL_EVERY = 10.0  # seconds between warnings about dropped records
 
 
-def overload_state(node: Node, name: str) -> str:
-    """The state of a topic's overload policy; empty if there is nothing to say."""
-    topic = node.hosted.get(name)
-    if topic is None:
-        return ""
-    return _policy_state(node, topic)
-
-
-def memory_state(node: Node, name: str) -> str:
+def memory_state(topic: HostedTopic, memory: MemoryDirectory) -> str:
     """How much of a topic is in memory; empty if it is on disk, or has no records."""
-    topic = node.hosted.get(name)
-    if topic is None or not any(partition.in_memory for partition in topic.partitions):
+    if not any(partition.in_memory for partition in topic.partitions):
         return ""
-    there, spilled = memory_of(node, topic)
+    there, spilled = memory_of(topic, memory)
     if not there and not spilled:
         return ""
     on_disk = f", {spilled} spilled to disk" if spilled else ""
-    return f"{there} bytes in memory{on_disk}; all topics have {node.memory.used} of {node.memory.limit}"
+    return f"{there} bytes in memory{on_disk}; all topics have {memory.used} of {memory.limit}"
 
 
-def memory_of(node: Node, topic: HostedTopic) -> tuple[int, int]:
+def memory_of(topic: HostedTopic, memory: MemoryDirectory) -> tuple[int, int]:
     """The bytes that a topic has in memory, and the bytes spilled from there to the disk."""
     logs = [partition.log for partition in topic.partitions if partition.in_memory]
-    spilled = sum(node.memory.spilled(log) for log in logs)
+    spilled = sum(memory.spilled(log) for log in logs)
     return sum(log.size_bytes for log in logs) - spilled, spilled
 
 
-def _policy_state(node: Node, topic: HostedTopic) -> str:
-    if node.memory.full is not None and any(
+def overload_state(
+    topic: HostedTopic, backpressure: Backpressure, memory: MemoryDirectory, disk_full: str
+) -> str:
+    """The state of a topic's overload policy; empty if there is nothing to say. ``disk_full`` is the message
+    for clients while the disk is full."""
+    if memory.full is not None and any(
         partition.in_memory and partition.log.suspended is not None for partition in topic.partitions
     ):
-        return str(node.memory.full)
-    if node.full and any(not partition.in_memory for partition in topic.partitions):
-        return node.full
-    gate = topic.gate
+        return str(memory.full)
+    if disk_full and any(not partition.in_memory for partition in topic.partitions):
+        return disk_full
+    gate = backpressure.gate_of(topic.name)
     if gate is not None:
         if not gate.slowest_group:
             return f"nobody is held: no group of {', '.join(gate.groups)} has a member that reads the topic"
-        held = node.backpressure.held_at(topic)
+        held = backpressure.held_at(topic)
         who = f"{held} producers are held" if held else "nobody is held"
         return (
             f"{who}: group {gate.slowest_group} is {gate.slowest_records} records behind. Since the start "
@@ -88,8 +82,8 @@ class DropWatch:
                 more = records - self._told.get(topic.name, 0)
                 if more > 0:
                     _log.warning(
-                        "topic %s: more came than its ring holds: %d records were dropped, %d (%d bytes) "
-                        "since the start",
+                        "topic %s: more records came than its ring holds: %d records were dropped, %d (%d "
+                        "bytes) since the start",
                         topic.name, more, records, size,
                     )  # fmt: skip
         self._told = told

@@ -13,13 +13,13 @@ Rules
 Theory
 ------
 A pipe blocks its writer when it is full. Here the pipe is a partition. It is full while the slowest of the
-groups that count is further behind than ``Limits`` allow. A request that finds the partition full still has
-its records appended: they are in the log, where they need no memory. Its response is held, and its
+groups that count is further behind than ``LagLimits`` allow. A request that finds the partition full still
+has its records appended: they are in the log, where they need no memory. Its response is held, and its
 connection is not read from. So a producer gets one request further than it should. Its next requests wait
 in the network, and finally in the producer itself, where the application notices.
 
-Groups commit offsets now and then. So the offset of the slowest one (``Lag.slowest``) is looked up after a
-commit and by the clock. What producers append in between is counted.
+Groups commit offsets now and then. So the offset of the slowest one (``ConsumerBacklog.slowest``) is looked
+up after a commit and by the clock. What producers append in between is counted.
 
 The records of a transaction can't be read before it is committed. If they counted, a producer would wait
 for readers that wait for its commit. So for a transactional request only *stable* records count: those of
@@ -42,7 +42,7 @@ TOLD_AT_MOST_MS = 100  # for both, see told_ms()
 TOLD_IF_STILL_FULL_MS = 1000
 
 
-class Limits(NamedTuple):
+class LagLimits(NamedTuple):
     """How far behind a group may be; -1 means no limit."""
 
     records: int
@@ -52,12 +52,12 @@ class Limits(NamedTuple):
         return 0 <= self.records < records or 0 <= self.bytes < size
 
 
-class Lag:
+class ConsumerBacklog:
     """How far the slowest group is behind in one partition, as last looked up."""
 
     __slots__ = ("_behind_bytes", "_stable_bytes", "_taken", "limits", "slowest")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LagLimits) -> None:
         self.limits = limits
         self.slowest: int | None = None  # the offset it has committed; None: no group is waited for
         self._behind_bytes = self._stable_bytes = 0

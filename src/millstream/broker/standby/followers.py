@@ -19,21 +19,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sqlite3
 import tempfile
 import uuid
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from millstream.broker.standby.lineage import Promotion, descends
+from millstream.broker.catalogue.catalogue import Catalogue
+from millstream.broker.catalogue.lineage import Promotion, descends
+from millstream.broker.standby.role import Broker, Role
+from millstream.broker.topics.hosted import HostedTopics
 from millstream.broker.topics.partition import Partition, Shared
+from millstream.core.clock import Clock
 from millstream.core.errors import BrokerUnavailable, RequestRefused
 from millstream.wire.standby import SPOKEN
-
-if TYPE_CHECKING:
-    import sqlite3
-
-    from millstream.broker.node import Node
 
 LONGEST_WAIT = 5.0  # seconds that a standby waits for a response
 LOOK_EVERY = 1.0
@@ -43,7 +43,7 @@ FINISH_PATIENCE = 5.0  # seconds that a stopping broker waits for standbys to ta
 _NOTHING_TOLD = -1
 
 
-class _Watch:
+class _AppendWatch:
     """Notices the appends to one partition. A ``Waiter``."""
 
     __slots__ = ("appended_bytes", "follower", "partition", "told_base", "told_start")
@@ -65,21 +65,30 @@ class _Watch:
         """Do nothing when the topic is deleted: the next look at the topics finds out."""
 
 
+class LeaderState(NamedTuple):
+    """What standbys are told about."""
+
+    catalogue: Catalogue
+    topics: HostedTopics
+    clock: Clock
+    data_path: str
+
+
 class Follower:
     """One standby, as long as it keeps asking."""
 
-    def __init__(self, node: Node, name: str, broker: tuple[int, str, int]) -> None:
+    def __init__(self, leader: LeaderState, name: str, broker: Broker) -> None:
         self.session = uuid.uuid4().hex
         self.name = name
         self.broker = broker  # id, host and port, as clients see them
         self.cut = 0  # the last one it was told
         self.complete = 0  # the last one that it has completely
-        self.complete_at = self.asked_at = node.clock.monotonic()
+        self.complete_at = self.asked_at = leader.clock.monotonic()
         self.catalogue: tuple[int, int] | None = None  # a copy for the standby to read: descriptor, size
-        self._node = node
+        self._leader = leader
         self.number = _NOTHING_TOLD  # the catalogue's commit that it was told of
-        self._watches: dict[Partition, _Watch] = {}
-        self._heard: dict[_Watch, None] = {}
+        self._watches: dict[Partition, _AppendWatch] = {}
+        self._heard: dict[_AppendWatch, None] = {}
         self._topics_told = -1
         self._looked_at = 0.0
         self._news = asyncio.Event()  # there is something for the next cut
@@ -89,7 +98,7 @@ class Follower:
         self.last_cut = 0  # the final cut: it was told that nothing follows
         self._told: deque[tuple[int, float, int, dict[Partition, int]]] = deque()
 
-    def heard_of(self, watch: _Watch) -> None:
+    def heard_of(self, watch: _AppendWatch) -> None:
         self._heard[watch] = None
         self.wake()
 
@@ -100,10 +109,10 @@ class Follower:
     @property
     def has_news(self) -> bool:
         """True if something happened that is not in any cut yet."""
-        feed = self._node.catalogue.feed
+        feed = self._leader.catalogue.feed
         return (
             bool(self._heard)
-            or self._topics_told != self._node.topics_number
+            or self._topics_told != self._leader.topics.version
             or (feed is not None and feed.number != self.number)
         )
 
@@ -115,17 +124,17 @@ class Follower:
                 async with asyncio.timeout(min(seconds, LONGEST_WAIT)):
                     await self._untold.wait()
         ends = [_end(watch.partition, watch.appended_bytes) for watch in self._heard]
-        if self._topics_told != self._node.topics_number:
+        if self._topics_told != self._leader.topics.version:
             ends += [
                 _end(partition, partition.log.size_bytes)
-                for topic in self._node.topics()
+                for topic in self._leader.topics
                 if not topic.in_memory
                 for partition in topic.partitions
                 if partition not in self._watches
                 and partition.log.written_offset
                 and partition.log.offline is None
             ]
-        feed = self._node.catalogue.feed
+        feed = self._leader.catalogue.feed
         return {"cut": self.cut, "ends": ends, "number": self.number if feed is None else feed.number}
 
     async def wait(self, seconds: float) -> None:
@@ -167,9 +176,9 @@ class Follower:
     async def copy_catalogue(self) -> None:
         """Make a copy of the catalogue for it. The next cut announces it."""
         self.close_catalogue()
-        catalogue = self._node.catalogue
+        catalogue = self._leader.catalogue
         number, reader = await catalogue.pinned()
-        self.catalogue = await asyncio.to_thread(_copy, reader, self._node.data_path)
+        self.catalogue = await asyncio.to_thread(_copy, reader, self._leader.data_path)
         self.number = number
 
     def close_catalogue(self) -> None:
@@ -179,17 +188,17 @@ class Follower:
 
     def next_cut(self, now: float) -> dict[str, Any]:
         """What has changed since the last cut, or everything in the first."""
-        node = self._node
+        leader = self._leader
         first = self.cut == 0
-        feed = node.catalogue.feed
+        feed = leader.catalogue.feed
         assert feed is not None
         statements = feed.since(self.number)
         if statements is None:
-            raise RequestRefused(0, "the catalogue's changes since then are not kept any more")
+            raise RequestRefused(0, "the catalogue's changes since then are no longer kept")
         self.number = feed.number
         fields: dict[str, Any] = {"number": self.number, "statements": statements}
-        if self._topics_told != node.topics_number:
-            self._topics_told = node.topics_number
+        if self._topics_told != leader.topics.version:
+            self._topics_told = leader.topics.version
             fields["topics"] = self._topics()
         if now - self._looked_at >= LOOK_EVERY:
             self._looked_at = now
@@ -205,15 +214,15 @@ class Follower:
         rows = [self._row(watch) for watch in heard]
         ends = {watch.partition: watch.partition.log.written_offset for watch in heard}
         self._told.append((self.cut, now, self.number, ends))
-        fields |= {"cut": self.cut, "first": first, "partitions": rows, "now_ms": node.clock.now_ms()}
+        fields |= {"cut": self.cut, "first": first, "partitions": rows, "now_ms": leader.clock.now_ms()}
         return fields
 
     def _topics(self) -> list[list[Any]]:
         """Every topic that is copied. From now on all of their partitions are watched."""
         found = []
-        watches: dict[Partition, _Watch] = {}
-        for topic in self._node.topics():
-            known = self._node.catalogue.topics.get(topic.name)
+        watches: dict[Partition, _AppendWatch] = {}
+        for topic in self._leader.topics:
+            known = self._leader.catalogue.topics.get(topic.name)
             if known is None or known.id != topic.id or topic.in_memory:
                 continue
             found.append([topic.name, topic.id.hex, len(topic.partitions), dict(known.overrides)])
@@ -222,7 +231,7 @@ class Follower:
                     continue  # what a standby has of it is all there is
                 watch = self._watches.pop(partition, None)
                 if watch is None:
-                    watch = _Watch(self, partition)
+                    watch = _AppendWatch(self, partition)
                     self._heard[watch] = None
                 watches[partition] = watch
         for watch in self._watches.values():
@@ -231,7 +240,7 @@ class Follower:
         self._watches = watches
         return found
 
-    def _row(self, watch: _Watch) -> list[Any]:
+    def _row(self, watch: _AppendWatch) -> list[Any]:
         partition = watch.partition
         log = partition.log
         bases = [s.base_offset for s in log.segments if s.base_offset > watch.told_base]
@@ -267,8 +276,6 @@ def _end(partition: Partition, size: int) -> list[Any]:
 
 def _copy(reader: sqlite3.Connection, directory: str) -> tuple[int, int]:
     """Copy the catalogue into an unlinked file. Returns its descriptor and size."""
-    import sqlite3
-
     file, path = tempfile.mkstemp(prefix=".catalogue-", dir=directory)
     try:
         target = sqlite3.connect(path)
@@ -283,13 +290,16 @@ def _copy(reader: sqlite3.Connection, directory: str) -> tuple[int, int]:
 class Followers:
     """All standbys of one broker. Lives on the server's loop."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, leader: LeaderState, role: Role, moved: Callable[[], None]) -> None:
+        """``moved`` is called when a standby may have come further, or is lost."""
+        self._leader = leader
+        self._role = role
+        self._moved = moved
         self._by_session: dict[str, Follower] = {}
         self._is_ending = False  # the broker takes nothing more, and tells the standbys so
         self._is_closed = False
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Follower]:
         return iter(self._by_session.values())
 
     def __len__(self) -> int:
@@ -297,27 +307,27 @@ class Followers:
 
     async def follow(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Answer one request of a standby. Raises RequestRefused, with a reason for the standby's log."""
-        node = self._node
+        clock, role = self._leader.clock, self._role
         if self._is_closed:
             raise BrokerUnavailable("it is being stopped")
         self._check(asked)
         follower = self._by_session.get(asked.get("session") or "")
         if follower is None or follower.cut != asked.get("cut"):
             follower = await self._attach(asked)
-        now = node.clock.monotonic()
+        now = clock.monotonic()
         follower.reached(asked.get("complete", 0), now)
-        node.in_sync.look()
+        self._moved()
         at_once = self._is_ending and not follower.last_cut
         await follower.wait(0.0 if at_once else asked.get("wait_ms", 0) / 1000)
         if self._is_closed:
             raise BrokerUnavailable("it is being stopped")
         try:
-            cut = follower.next_cut(node.clock.monotonic())
+            cut = follower.next_cut(clock.monotonic())
         except RequestRefused:
             follower = await self._attach(asked)
-            cut = follower.next_cut(node.clock.monotonic())
+            cut = follower.next_cut(clock.monotonic())
         self._forget_commits()
-        is_last = bool(node.fenced_by) or (self._is_ending and not follower.has_news)
+        is_last = bool(role.fenced_by) or (self._is_ending and not follower.has_news)
         if is_last and not follower.last_cut:
             follower.last_cut = follower.cut
         return {
@@ -331,40 +341,40 @@ class Followers:
 
     def introduction(self) -> dict[str, Any]:
         """Describe this broker to a standby."""
-        node = self._node
+        catalogue, role = self._leader.catalogue, self._role
         return {
             "spoken": SPOKEN,
-            "cluster_id": node.catalogue.cluster_id,
-            "schema": node.catalogue.schema,
-            "lineage": node.catalogue.lineage,
-            "leader": [node.own_id, node.own_host, node.own_port],
+            "cluster_id": catalogue.cluster_id,
+            "schema": catalogue.schema,
+            "lineage": catalogue.lineage,
+            "leader": [role.own_id, role.own_host, role.own_port],
             "brokers": self.brokers,
         }
 
     @property
-    def brokers(self) -> list[tuple[int, str, int]]:
+    def brokers(self) -> list[Broker]:
         return [follower.broker for follower in self._by_session.values()]
 
     def _check(self, asked: Mapping[str, Any]) -> None:
-        node = self._node
-        if asked.get("spoken") != SPOKEN or asked.get("schema") != node.catalogue.schema:
+        catalogue = self._leader.catalogue
+        if asked.get("spoken") != SPOKEN or asked.get("schema") != catalogue.schema:
             raise RequestRefused(
                 0, "it is another version of millstream; a standby needs the same as its leader"
             )
-        if node.standby is not None:
-            raise RequestRefused(0, f"it is a standby itself, of {node.standby.leader}; follow that one")
-        if not node.data_path:
+        if leader := self._role.leader_address:
+            raise RequestRefused(0, f"it is a standby itself, of {leader}; follow that one")
+        if not self._leader.data_path:
             raise RequestRefused(0, "it keeps everything in memory; start it with --data")
         if asked.get("cluster_id") is None:
             return
         theirs = [Promotion(*each) for each in asked["lineage"]]
-        if asked["cluster_id"] != node.catalogue.cluster_id:
+        if asked["cluster_id"] != catalogue.cluster_id:
             raise RequestRefused(
                 0,
-                f"it is of cluster {node.catalogue.cluster_id}, the standby's directory of "
+                f"it is of cluster {catalogue.cluster_id}, the standby's directory of "
                 f"{asked['cluster_id']}; give an empty directory",
             )
-        if not descends(node.catalogue.lineage, theirs):
+        if not descends(catalogue.lineage, theirs):
             raise RequestRefused(
                 0,
                 "the standby's directory was promoted in a way that the leader knows nothing of: both may "
@@ -373,19 +383,18 @@ class Followers:
             )
 
     async def _attach(self, asked: Mapping[str, Any]) -> Follower:
-        node = self._node
         name = str(asked.get("name", "?"))
         for session, known in list(self._by_session.items()):
             if known.name == name:
                 known.close()
                 del self._by_session[session]
-        taken = {node.own_id, *(known.broker[0] for known in self._by_session.values())}
+        taken = {self._role.own_id, *(known.broker[0] for known in self._by_session.values())}
         node_id: int = asked["node_id"]
         while node_id in taken:
             node_id += 1
-        follower = Follower(node, name, (node_id, asked["host"], asked["port"]))
+        follower = Follower(self._leader, name, (node_id, asked["host"], asked["port"]))
         self._by_session[follower.session] = follower
-        node.catalogue.follow(self.wake_all)
+        self._leader.catalogue.follow(self.wake_all)
         await follower.copy_catalogue()
         return follower
 
@@ -393,7 +402,7 @@ class Followers:
         """Read a piece of the copy that was made for a standby. The last piece releases the copy."""
         follower = self._by_session.get(session)
         if follower is None or follower.catalogue is None:
-            raise RequestRefused(0, "no copy of the catalogue waits for it; it has to ask anew")
+            raise RequestRefused(0, "no copy of the catalogue waits for it; it has to ask again")
         file, size = follower.catalogue
         data = os.pread(file, CHUNK, position)
         if position + len(data) >= size:
@@ -404,8 +413,8 @@ class Followers:
         """The last word, for a standby that is busy with the last cut or waits for the next."""
         follower = self._by_session.get(session)
         if follower is None:
-            raise RequestRefused(0, "the leader does not know this session any more")
-        follower.asked_at = self._node.clock.monotonic()
+            raise RequestRefused(0, "the leader no longer knows this session")
+        follower.asked_at = self._leader.clock.monotonic()
         return await follower.last_word(seconds)
 
     def wake_all(self) -> None:
@@ -413,7 +422,7 @@ class Followers:
             follower.wake()
 
     def _forget_commits(self) -> None:
-        feed = self._node.catalogue.feed
+        feed = self._leader.catalogue.feed
         if feed is not None:
             feed.forget(min(follower.number for follower in self._by_session.values()))
 
@@ -423,9 +432,9 @@ class Followers:
             if now - follower.asked_at > FORGET_AFTER:
                 follower.close()
                 del self._by_session[session]
-        self._node.in_sync.look()
+        self._moved()
         if not self._by_session:
-            self._node.catalogue.unfollow()
+            self._leader.catalogue.unfollow()
 
     async def finish(self) -> None:
         """Hand over to the standbys before the broker stops.
@@ -435,9 +444,9 @@ class Followers:
         """
         self._is_ending = True
         self.wake_all()
-        deadline = self._node.clock.monotonic() + FINISH_PATIENCE
+        deadline = self._leader.clock.monotonic() + FINISH_PATIENCE
         while any(not 0 < follower.last_cut <= follower.complete for follower in self):
-            if self._node.clock.monotonic() > deadline:
+            if self._leader.clock.monotonic() > deadline:
                 return
             await asyncio.sleep(0.005)
 

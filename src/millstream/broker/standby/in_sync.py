@@ -21,8 +21,14 @@ clients retry.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
+from millstream.broker.catalogue.catalogue import Catalogue
+from millstream.broker.net.deadlines import Deadlines
+from millstream.broker.standby.followers import Follower
+from millstream.broker.topics.partition import Partition, Unsettled
+from millstream.core.clock import Clock
+from millstream.core.config import BrokerConfig
 from millstream.core.errors import LogError, RequestRefused
 from millstream.core.kafka_errors import (
     COORDINATOR_NOT_AVAILABLE,
@@ -31,11 +37,6 @@ from millstream.core.kafka_errors import (
     REQUEST_TIMED_OUT,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
-    from millstream.broker.standby.followers import Follower
-    from millstream.broker.topics.partition import Partition, Unsettled
 
 COMMIT_PATIENCE = 5.0  # seconds; Kafka's offsets.commit.timeout.ms
 
@@ -62,15 +63,25 @@ class _Wait:
 class InSync:
     """See the module's description. Lives on the server's loop."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        followers: Iterable[Follower],
+        catalogue: Catalogue,
+        deadlines: Deadlines,
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._followers = followers
+        self._deadlines = deadlines
+        self._clock = clock
+        self._config = config
+        self._catalogue = catalogue
         self._waiting: dict[Partition, list[_Wait]] = {}
-        self._catalogue: list[tuple[int, int, asyncio.Future[None]]] = []  # commit, copies needed
+        self._commits: list[tuple[int, int, asyncio.Future[None]]] = []  # commit, copies needed
 
     def _standbys(self) -> list[Follower]:
-        node = self._node
-        now, most = node.clock.monotonic(), node.config.replica_lag_time_max_ms / 1000
-        return [follower for follower in node.followers if follower.is_in_sync(now, most)]
+        now, most = self._clock.monotonic(), self._config().replica_lag_time_max_ms / 1000
+        return [follower for follower in self._followers if follower.is_in_sync(now, most)]
 
     @property
     def count(self) -> int:
@@ -93,7 +104,7 @@ class InSync:
     def wait(self, partition: Partition, offset: int, request: Unsettled, place: int) -> None:
         """Settle the request once enough standbys have the log up to ``offset``. Here it is synced."""
         wait = _Wait(self, partition, offset, request, place)
-        wait.tick = self._node.deadlines.add(wait, request.timeout_ms / 1000)
+        wait.tick = self._deadlines.add(wait, request.timeout_ms / 1000)
         self._waiting.setdefault(partition, []).append(wait)
         if self._copied(partition, self._standbys()) >= offset:
             self.look()
@@ -103,7 +114,7 @@ class InSync:
         waits.remove(wait)
         if not waits:
             del self._waiting[wait.partition]
-        message = f"{wait.partition}: no standby had the records in time; they stay in the log"
+        message = f"{wait.partition}: no standby got the records in time; they stay in the log"
         wait.request.settled(wait.place, LogError(REQUEST_TIMED_OUT, message))
 
     def forget(self, partition: Partition) -> None:
@@ -121,7 +132,7 @@ class InSync:
 
     def look(self) -> None:
         """Settle every request that can be. Called when a standby has more than before, or is lost."""
-        if not self._waiting and not self._catalogue:
+        if not self._waiting and not self._commits:
             return
         standbys = self._standbys()
         answered: list[tuple[_Wait, LogError | None]] = []
@@ -134,7 +145,7 @@ class InSync:
             if copied < 0:
                 failure = LogError(
                     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                    f"{partition}: too few are in sync by now; the records stay in the log",
+                    f"{partition}: too few are in sync now; the records stay in the log",
                 )
             left = []
             for wait in waits:
@@ -153,7 +164,7 @@ class InSync:
         self._look_at_commits(standbys)
 
     def _settle(self, wait: _Wait, failure: LogError | None) -> None:
-        self._node.deadlines.remove(wait, wait.tick)
+        self._deadlines.remove(wait, wait.tick)
         wait.request.settled(wait.place, failure)
 
     # The catalogue
@@ -172,25 +183,25 @@ class InSync:
         if copies <= 1:
             return
         self.check_catalogue(copies)
-        feed = self._node.catalogue.feed
+        feed = self._catalogue.feed
         assert feed is not None, "somebody follows"
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._catalogue.append((feed.number, copies, future))
+        self._commits.append((feed.number, copies, future))
         self.look()
         try:
             async with asyncio.timeout(COMMIT_PATIENCE):
                 await future
         except TimeoutError:
             raise RequestRefused(
-                COORDINATOR_NOT_AVAILABLE, "it is decided here, but no standby had it in time"
+                COORDINATOR_NOT_AVAILABLE, "it is decided here, but no standby got it in time"
             ) from None
 
     def _look_at_commits(self, standbys: list[Follower]) -> None:
-        waiting, self._catalogue = self._catalogue, []
+        waiting, self._commits = self._commits, []
         for number, copies, future in waiting:
             if future.done():
                 continue
             if sum(standby.made >= number for standby in standbys) >= copies - 1:
                 future.set_result(None)
             else:
-                self._catalogue.append((number, copies, future))
+                self._commits.append((number, copies, future))

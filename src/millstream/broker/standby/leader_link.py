@@ -9,14 +9,13 @@ from typing import Any, Self
 
 from millstream.core.errors import BrokerUnavailable, MillstreamError, ProtocolError, RequestRefused
 from millstream.core.kafka_errors import COORDINATOR_NOT_AVAILABLE
-from millstream.wire.api_keys import FOLLOW, name_of
-from millstream.wire.frame import API_VERSIONS, HEAD, INT, string_bytes
+from millstream.wire.api_keys import API_VERSIONS, FOLLOW, INIT_PRODUCER_ID, name_of
+from millstream.wire.frame import HEAD, INT, string_bytes
 from millstream.wire.standby import STANDBY_CLIENT, read_message, write_message
 
 PATIENCE = 10.0  # seconds for connecting, and for a response that the leader does not hold back
 PRODUCER_ID_PATIENCE = 3.0  # a client is waiting for it
 _MAX_ANSWER = 1 << 30
-_INIT_PRODUCER_ID = 22
 _PRODUCER_ID_ASKED = Struct(">hi").pack(-1, 0)  # no transactional id, so no transaction time-out
 _PRODUCER_ID = Struct(">ihq")  # throttle time, error, producer id
 _API = Struct(">hhh")  # key, lowest and highest version
@@ -104,7 +103,7 @@ class LeaderLink(asyncio.BufferedProtocol):
             raise BrokerUnavailable(f"{self.address} does not answer {name_of(api_key)}") from None
         if INT.unpack_from(frame)[0] != self._correlation:
             self.close()
-            raise ProtocolError(f"{self.address} answered another request than the one asked")
+            raise ProtocolError(f"{self.address} sent the response to another request")
         return frame[5:] if tags else frame[4:]
 
     def close(self) -> None:
@@ -127,7 +126,7 @@ class LeaderLink(asyncio.BufferedProtocol):
                 (self._wanted,) = INT.unpack(self._size)
                 self._have = 0
                 if not 4 <= self._wanted <= _MAX_ANSWER:
-                    self._fail(f"{self.address} sent an answer of {self._wanted} bytes")
+                    self._fail(f"{self.address} sent a response of {self._wanted} bytes")
                     self.close()
                 elif self._wanted > len(self._buffer):
                     self._buffer = bytearray(self._wanted)
@@ -154,7 +153,7 @@ async def producer_id_of(host: str, port: int) -> int:
         async with asyncio.timeout(PRODUCER_ID_PATIENCE):
             link = await LeaderLink.open(host, port)
             try:
-                answer = await link.request(_INIT_PRODUCER_ID, 0, _PRODUCER_ID_ASKED)
+                answer = await link.request(INIT_PRODUCER_ID, 0, _PRODUCER_ID_ASKED)
                 _, error, producer_id = _PRODUCER_ID.unpack_from(answer)
             finally:
                 link.close()

@@ -30,10 +30,10 @@ import uuid
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from millstream.broker.catalogue.database import FILE_NAME, Database, fact, set_fact
-from millstream.broker.standby.copy_state import (
+from millstream.broker.catalogue.catalogue import Catalogue
+from millstream.broker.catalogue.copy_state import (
     FENCED,
     WHOLE,
     CopyState,
@@ -41,18 +41,21 @@ from millstream.broker.standby.copy_state import (
     load_state,
     save_facts,
 )
+from millstream.broker.catalogue.database import (
+    FILE_NAME,
+    PRODUCER_IDS_SKIPPED,
+    CatalogueDatabase,
+    fact,
+    set_fact,
+)
 from millstream.broker.standby.lag_account import Missing
 from millstream.broker.topics.partition import Partition
 from millstream.core.errors import DataDirectoryError
 from millstream.log.directory import LogDirectory, take_lock
 from millstream.log.storage.files import OsFiles
 
-if TYPE_CHECKING:
-    from millstream.broker.catalogue.catalogue import Catalogue
-
 _log = logging.getLogger(__name__)
 
-PRODUCER_IDS_SKIPPED = 1 << 32
 _SHOWN = 20
 _THREADS = 8
 
@@ -63,25 +66,25 @@ class Standing(NamedTuple):
     leader: str
     whole: Sequence[int] | None  # the last whole cut: when taken by the leader's clock, when reached by ours
     answers: bool  # the leader answers now
-    heard_ms: int | None  # when the leader was last heard of, by our clock; None: unknown
+    heard_ms: int | None  # when the leader was last heard from, by our clock; None: unknown
     was_connected: bool  # the standby is not running, and was connected when it was stopped
     missing: Sequence[Missing]
     behind_commits: int  # changes of the catalogue (offsets, topics, transactions) announced, not yet here
     is_last: bool = False  # nothing follows the last whole cut: the leader announced that it takes no more
 
 
-class Verdict(NamedTuple):
+class PromotionVerdict(NamedTuple):
     allowed: bool
     reasons: Sequence[str]  # why it is refused, or what is given up
     lost: Sequence[Missing]
     note: str = ""  # what is known, and up to what time
 
 
-def judge(standing: Standing, *, force: bool) -> Verdict:
+def judge(standing: Standing, *, force: bool) -> PromotionVerdict:
     """Decide whether the copy may be promoted. A pure function."""
     if standing.whole is None:
-        return Verdict(
-            False, ["it has not had a whole copy of its leader yet: there is nothing to lead with"], ()
+        return PromotionVerdict(
+            False, ["it has no complete copy of its leader yet: it has nothing to lead with"], ()
         )
     reasons = []
     if standing.answers:
@@ -108,7 +111,7 @@ def judge(standing: Standing, *, force: bool) -> Verdict:
             "the standby was not stopped in order: what it had heard of and not copied is not known; what "
             f"the leader had at {_time(standing.whole[0])} is here"
         )
-    return Verdict(force or not reasons, reasons, standing.missing, _known(standing))
+    return PromotionVerdict(force or not reasons, reasons, standing.missing, _known(standing))
 
 
 def _known(standing: Standing) -> str:
@@ -119,7 +122,7 @@ def _known(standing: Standing) -> str:
     if standing.heard_ms is None:
         return ""
     return (
-        f"what the leader had at {_time(standing.whole[0])} is here; it was last heard of at "
+        f"what the leader had at {_time(standing.whole[0])} is here; it was last heard from at "
         f"{_time(standing.heard_ms)}, and what it acknowledged after that is unknown"
     )
 
@@ -153,14 +156,14 @@ def standing_left(state: CopyState) -> Standing:
     )
 
 
-def promote_directory(path: Path, *, force: bool) -> Verdict:
+def promote_directory(path: Path, *, force: bool) -> PromotionVerdict:
     """Judge the copy in a directory that no broker is using, and mark it as promoted if it may lead.
     Raises DataDirectoryError."""
     if not (path / FILE_NAME).exists():
-        raise DataDirectoryError(f"{path} is no broker's data directory: there is no {FILE_NAME} in it")
+        raise DataDirectoryError(f"{path} is not the data directory of a broker: it has no {FILE_NAME}")
     unlock = take_lock(OsFiles(), str(path))
     try:
-        database = Database(path / FILE_NAME)
+        database = CatalogueDatabase(path / FILE_NAME)
         try:
             state = database.read_now(load_state)
             verdict = _judge_directory(path, state, force)
@@ -173,16 +176,20 @@ def promote_directory(path: Path, *, force: bool) -> Verdict:
     return verdict
 
 
-def _judge_directory(path: Path, state: CopyState, force: bool) -> Verdict:
+def _judge_directory(path: Path, state: CopyState, force: bool) -> PromotionVerdict:
     if state.is_promoted:
-        return Verdict(True, ["it was promoted before"], ())
+        return PromotionVerdict(True, ["it was promoted before"], ())
     if state.leader:
         standing = standing_left(state)
         return judge(standing._replace(answers=_answers(state.leader)), force=force)
     if FENCED in state.facts:
         by = state.facts[FENCED]
-        return Verdict(force, [f"the broker at {by} was promoted in its place and takes records"], ())
-    raise DataDirectoryError(f"{path} is no standby's copy; `millstream serve --data {path}` leads with it")
+        return PromotionVerdict(
+            force, [f"the broker at {by} was promoted in its place and takes records"], ()
+        )
+    raise DataDirectoryError(
+        f"{path} is no standby's copy; `millstream serve --data {path}` makes it a leader"
+    )
 
 
 def _answers(address: str) -> bool:
@@ -207,7 +214,7 @@ def succeed(
             count = partition.log.end_offset - end
             partition.log, aside = directory.cut_log(partition.log, end)
             _log.warning(
-                "%s: %d records from offset %d on are of a cut that was not whole; they are kept in %s",
+                "%s: %d records from offset %d on belong to an incomplete cut; they are kept in %s",
                 partition, count, end, aside,
             )  # fmt: skip
     epoch = max((partition.log.epochs.latest for partition in partitions), default=0)
@@ -234,7 +241,7 @@ def succeed(
     _log.warning("promoted: this broker leads, in epoch %d; %s led before", epoch, state.leader or "it")
 
 
-def described(verdict: Verdict) -> dict[str, Any]:
+def described(verdict: PromotionVerdict) -> dict[str, Any]:
     """A verdict as the fields of a message."""
     return {
         "allowed": verdict.allowed,

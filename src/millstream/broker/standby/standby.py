@@ -4,7 +4,7 @@ It repeats these steps:
 
 1. It asks the leader for the next **cut** (``broker.standby.followers``) and waits until there is one.
 2. It creates new topics, removes records that its logs have and the leader's lack
-   (``broker.standby.lineage``), and copies records up to the cut over a few connections.
+   (``broker.catalogue.lineage``), and copies records up to the cut over a few connections.
 3. It syncs the logs. Then it applies the catalogue's changes and notes how far the logs are, in one commit.
    Now it has a whole cut, a state in which the leader could have been killed.
 
@@ -22,22 +22,30 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import random
 import sqlite3
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millstream.broker.catalogue import copy_state
+from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.catalogue.database import set_fact
-from millstream.broker.standby import copy_state
+from millstream.broker.catalogue.lineage import Promotion, common_end, first_foreign_epoch
+from millstream.broker.standby.catalogue_copy import is_blank, keep_catalogue, replace_catalogue
 from millstream.broker.standby.lag_account import LagAccount, Told
 from millstream.broker.standby.leader_link import LeaderLink
-from millstream.broker.standby.lineage import Promotion, common_end, first_foreign_epoch
-from millstream.broker.standby.promotion import Standing, Verdict, judge
+from millstream.broker.standby.promotion import PromotionVerdict, Standing, judge
+from millstream.broker.standby.role import Broker, Role
+from millstream.broker.topics.admin import TopicAdmin
+from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.logs import TopicLogs
+from millstream.broker.topics.pacing import yield_if_due
 from millstream.broker.topics.partition import Partition
+from millstream.core.clock import Clock
 from millstream.core.errors import (
     BrokerUnavailable,
     LogError,
@@ -47,13 +55,11 @@ from millstream.core.errors import (
 )
 from millstream.core.kafka_errors import CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE
 from millstream.log.copying import append_copied, jump, start_segment
-from millstream.wire.api_keys import AFTER_MISSING, COPY_CATALOGUE, FENCE, FOLLOW, LAST_WORD
+from millstream.log.directory import LogDirectory
+from millstream.wire.api_keys import AFTER_MISSING, COPY_CATALOGUE, FENCE, FETCH, FOLLOW, LAST_WORD
 from millstream.wire.hot.replica import VERSION as FETCH_VERSION
 from millstream.wire.hot.replica import fetch_request, read_copied
 from millstream.wire.standby import SPOKEN
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +74,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to connect
 STOP_PATIENCE = 5.0  # seconds to finish the current cut when the standby is stopped
 MOST_SHOWN = 100  # partitions in a status
 SWITCH_PATIENCE = 60.0  # seconds to copy a fenced leader's last records
-_FETCH = 1
 
 
 class _Again(Exception):
@@ -91,26 +96,50 @@ class _Aim:
 class Standby:
     """See the module's description. Lives on the server's loop."""
 
-    def __init__(self, node: Node, leader: str, host: str, port: int) -> None:
+    def __init__(
+        self,
+        leader: str,
+        host: str,
+        port: int,
+        *,
+        role: Role,
+        catalogue: Catalogue,
+        state: copy_state.CopyState,
+        topics: HostedTopics,
+        topic_admin: TopicAdmin,
+        logs: TopicLogs,
+        checkpoint: Callable[[], None],
+        clock: Clock,
+        threads: int,
+    ) -> None:
+        """``state`` is what the catalogue had of the copy at startup. ``threads`` sync the logs."""
         self.leader = leader
         self.promoted = asyncio.Event()
         self.is_connected = False
-        self._node = node
         self._host, self._port = host, port
+        self._role = role
+        self._catalogue = catalogue
+        self._known = state.facts
+        self._topics = topics
+        self._topic_admin = topic_admin
+        self._logs = logs
+        self._checkpoint = checkpoint
+        self._clock = clock
         self._task: asyncio.Task[None] | None = None
-        self._threads = ThreadPoolExecutor(node.config.log_flush_threads, "millstream-copy")
+        self._threads = ThreadPoolExecutor(threads, "millstream-copy")
         self._links: list[LeaderLink] = []
         self._copying: list[LeaderLink] = []  # those of ``_links`` that copy records
         self._session = ""  # the name of this session, given by the leader
         self._names: dict[bytes, str] = {}  # of the leader's topics, by id
         self._node_id: Sequence[int] | None = None  # the configured id, and the id used instead
+        self._starts: dict[Partition, int] = {}  # the leader's log start offsets, still to be applied
         self._bases: dict[Partition, list[int]] = {}  # base offsets of the leader's segments
         self._ahead: set[bytes] = set()  # topics created here before the leader's catalogue change is applied
         self._aim: _Aim | None = None
         self._whole: tuple[int, int] | None = None  # the last whole cut, by the leader's clock and by ours
-        self._whole_at = self._heard_at = node.clock.monotonic()
+        self._whole_at = self._heard_at = clock.monotonic()
         self._is_last = False  # no cut follows the last whole one: the leader takes no more writes
-        self._account = LagAccount(node.catalogue_state.ends)
+        self._account = LagAccount(state.ends)
         self._whole_event = asyncio.Event()
         self.copied_bytes = 0
         self.breaks = 0
@@ -120,11 +149,11 @@ class Standby:
     def start(self) -> asyncio.Task[None]:
         """Start following. The returned task runs until it is cancelled, or raises an error that no retry
         can cure."""
-        known = self._node.catalogue_state.facts
+        known = self._known
         whole = known.get(copy_state.WHOLE)
         self._whole = (whole[0], whole[1]) if whole else None
         if copy_state.CLIENTS in known and known[copy_state.LEADER] == self.leader:
-            self._node.lead_clients_to(*_brokers(known[copy_state.CLIENTS]))
+            self._role.lead_clients_to(*_brokers(known[copy_state.CLIENTS]))
         self._task = asyncio.create_task(self._run())
         return self._task
 
@@ -150,13 +179,13 @@ class Standby:
                 "is_last": standing.is_last,
             }
             with contextlib.suppress(RequestRefused):
-                await self._node.catalogue.copy(lambda db: copy_state.save_facts(db, left=left))
+                await self._catalogue.copy(lambda db: copy_state.save_facts(db, left=left))
         self._threads.shutdown()
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE
         while True:
-            started = self._node.clock.monotonic()
+            started = self._clock.monotonic()
             try:
                 await self._follow()
             except _Again as error:
@@ -172,7 +201,7 @@ class Standby:
             finally:
                 self.is_connected = False
                 self._close_links()
-            if self._node.clock.monotonic() - started > LONGEST_PAUSE:
+            if self._clock.monotonic() - started > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -192,15 +221,15 @@ class Standby:
 
     async def _follow(self) -> None:
         link = await self._open()
-        catalogue = self._node.catalogue
-        blank = self._node.is_blank
+        catalogue = self._catalogue
+        blank = is_blank(catalogue)
         asked: dict[str, Any] = {
             "spoken": SPOKEN,
             "schema": catalogue.schema,
-            "name": f"{self._node.own_host}:{self._node.own_port}",
-            "node_id": self._node.own_id,
-            "host": self._node.own_host,
-            "port": self._node.own_port,
+            "name": f"{self._role.own_host}:{self._role.own_port}",
+            "node_id": self._role.own_id,
+            "host": self._role.own_host,
+            "port": self._role.own_port,
             "cluster_id": None if blank else catalogue.cluster_id,
             "lineage": catalogue.lineage,
             "wait_ms": WAIT_MS,
@@ -211,9 +240,9 @@ class Standby:
             while True:
                 news = asked | {"session": self._session, "cut": cut, "complete": complete}
                 fields, _ = await link.ask(FOLLOW, news)
-                self._heard_at = self._node.clock.monotonic()
+                self._heard_at = self._clock.monotonic()
                 if fields["first"] and self._session:
-                    raise _Again("the leader begins anew")
+                    raise _Again("the leader starts over")
                 self._session, cut = fields["session"], fields["cut"]
                 if listening is None:
                     listening = asyncio.create_task(self._listen())
@@ -229,7 +258,7 @@ class Standby:
         try:
             await self._hear_words(await self._open())
         except MillstreamError as error:
-            _log.warning("the leader's last word can't be heard: %s; starting over", error)
+            _log.warning("the leader's last word can't be received: %s; starting over", error)
             self._close_links()
 
     async def _hear_words(self, link: LeaderLink) -> None:
@@ -241,12 +270,12 @@ class Standby:
                 for topic_id, name, index, end, size in word["ends"]
             ]
             self._account.heard(word["cut"], word["number"], told)
-            self._heard_at = self._node.clock.monotonic()
+            self._heard_at = self._clock.monotonic()
             await asyncio.sleep(WORD_EVERY)
 
     async def _take(self, link: LeaderLink, fields: dict[str, Any]) -> None:
         """Copy all of a cut, and apply it."""
-        node = self._node
+        role, catalogue = self._role, self._catalogue
         aim = self._aim = _Aim(fields)
         self._names.update((bytes.fromhex(topic[1]), topic[0]) for topic in fields.get("topics", ()))
         told = [
@@ -254,9 +283,9 @@ class Standby:
             for row in fields["partitions"]
         ]
         self._account.begin(aim.number, told, first=fields["first"])
-        node.lead_clients_to(*_brokers([fields["leader"], *fields["brokers"]]))
-        self._node_id = node.go_by(fields["your_id"])
-        limit = first_foreign_epoch([Promotion(*p) for p in fields["lineage"]], node.catalogue.lineage)
+        role.lead_clients_to(*_brokers([fields["leader"], *fields["brokers"]]))
+        self._node_id = role.take_id(fields["your_id"])
+        limit = first_foreign_epoch([Promotion(*p) for p in fields["lineage"]], catalogue.lineage)
         if fields["first"]:
             self._bases.clear()
             aim.catalogue = await self._copy_catalogue(link, fields)
@@ -264,7 +293,7 @@ class Standby:
                 self.is_connected = True
                 _log.info("following %s", self.leader)
         if "topics" in fields:
-            if node.is_blank:
+            if is_blank(catalogue):
                 await self._join(fields["lineage"])
             await self._make_topics(fields["topics"])
         for row in fields["partitions"]:
@@ -275,7 +304,7 @@ class Standby:
         await self._make_whole(aim, fields)
 
     async def _copy_catalogue(self, link: LeaderLink, fields: dict[str, Any]) -> Path:
-        path = Path(self._node.data_path) / ".catalogue-incoming"
+        path = Path(self._logs.data_path) / ".catalogue-incoming"
         size = fields["catalogue_size"]
         with path.open("wb") as file:
             while file.tell() < size:
@@ -296,14 +325,13 @@ class Standby:
             set_fact(db, "promotions", json.dumps(promotions))
             copy_state.save_facts(db, leader=self.leader)
 
-        await self._node.catalogue.copy(write)
-        self._node.claim()
+        await self._catalogue.copy(write)
+        self._claim()
 
     async def _make_topics(self, topics: list[Any]) -> None:
         """Create new topics and partitions before their records come. Deleted topics are removed later, with
         the catalogue's changes, unless a new topic has the same name."""
-        node = self._node
-        known = node.catalogue.topics
+        known = self._catalogue.topics
         made = []
         for name, topic_id, partitions, overrides in topics:
             have = known.get(name)
@@ -312,17 +340,17 @@ class Standby:
                 if have is None or have.id.hex != topic_id:
                     self._ahead.add(bytes.fromhex(topic_id))
         if made:
-            await node.catalogue.foresee(made)
-            await node.serve_catalogue()
+            await self._catalogue.foresee(made)
+            await self._topic_admin.serve_catalogue()
 
     def _heed(self, aim: _Aim, row: list[Any], limit: int) -> None:
         """Apply what the leader says about one partition to this copy."""
         topic_id, index, start, end, _, bases, epochs = row
-        topic = self._node.hosted.get(bytes.fromhex(topic_id))
+        topic = self._topics.by_key.get(bytes.fromhex(topic_id))
         if topic is None or index >= len(topic.partitions):
             raise _Again("a topic is not there")
         partition = topic.partitions[index]
-        if partition.log.compaction.is_swapping:
+        if partition.log.is_swapping:
             raise _Again(f"{partition} is being compacted at this moment")
         if epochs is not None:
             self._bases[partition] = bases
@@ -331,10 +359,10 @@ class Standby:
             self._bases[partition] += bases
         log = partition.log
         if start > log.end_offset:
-            partition.log = log = self._node.restart_log(log, self._bases[partition][0])
+            partition.log = log = self._disk.restart_log(log, self._bases[partition][0])
         aim.ends[partition] = end
         if start > log.log_start_offset:
-            self._node.trims[partition] = start
+            self._starts[partition] = start
 
     def _reconcile(
         self, partition: Partition, epochs: list[tuple[int, int]], first: int, end: int, limit: int
@@ -344,7 +372,7 @@ class Standby:
         common = common_end(log.epochs.entries, log.end_offset, epochs, end, limit)
         if common < log.end_offset and log.size_bytes:
             count = log.end_offset - common
-            partition.log, aside = self._node.cut_log(log, max(common, log.log_start_offset))
+            partition.log, aside = self._disk.cut_log(log, max(common, log.log_start_offset))
             log = partition.log
             _log.warning(
                 "%s: the leader does not have the last %d records here, from offset %d on; they were taken "
@@ -352,7 +380,7 @@ class Standby:
                 partition, count, common, aside,
             )  # fmt: skip
         if log.end_offset < first or (log.size_bytes == 0 and log.end_offset != first):
-            partition.log = log = self._node.restart_log(log, first)
+            partition.log = log = self._disk.restart_log(log, first)
         log.epochs.replace(epochs)
         log.epochs.write()
         log.leader_epoch = log.epochs.latest
@@ -385,9 +413,7 @@ class Standby:
             for partition in chosen:
                 at = (partition.index, partition.log.end_offset)
                 wanted.setdefault(partition.topic.id_bytes, []).append(at)
-            body = await link.request(
-                _FETCH, FETCH_VERSION, fetch_request(wanted, most=MOST_BYTES), tags=True
-            )
+            body = await link.request(FETCH, FETCH_VERSION, fetch_request(wanted, most=MOST_BYTES), tags=True)
             by_place = {(partition.topic.id_bytes, partition.index): partition for partition in chosen}
             taken = 0
             missing: list[Partition] = []
@@ -429,9 +455,8 @@ class Standby:
     def _append(self, partition: Partition, records: memoryview, upto: int) -> int:
         if not records:
             return 0
-        node = self._node
         taken = append_copied(
-            partition.log, records, bases=self._bases[partition], upto=upto, now_ms=node.clock.now_ms()
+            partition.log, records, bases=self._bases[partition], upto=upto, now_ms=self._clock.now_ms()
         )
         partition.topic.bytes_in += taken
         if taken and partition.waiters:
@@ -451,14 +476,14 @@ class Standby:
     # The catalogue
 
     async def _make_whole(self, aim: _Aim, fields: dict[str, Any]) -> None:
-        node = self._node
+        catalogue = self._catalogue
         ahead = list(self._ahead)
-        whole = (aim.now_ms, node.clock.now_ms())
+        whole = (aim.now_ms, self._clock.now_ms())
         ends = [(p.topic.id_bytes, p.index, end) for p, end in aim.ends.items()]
 
         def write(db: sqlite3.Connection) -> None:
             if aim.catalogue is not None:
-                _replace_catalogue(db, aim.catalogue)
+                replace_catalogue(db, aim.catalogue)
             else:
                 db.executemany("DELETE FROM topics WHERE id = ?", [(topic_id,) for topic_id in ahead])
             for statement, rows in aim.statements:
@@ -477,25 +502,48 @@ class Standby:
             if aim.catalogue is not None:
                 db.execute("DELETE FROM copy_ends WHERE topic_id NOT IN (SELECT id FROM topics)")
 
-        if aim.catalogue is not None and not node.is_blank:
-            _keep_catalogue(node, fields["lineage"])
-        await node.catalogue.copy(write)
+        if aim.catalogue is not None and not is_blank(catalogue):
+            keep_catalogue(catalogue, self._logs.data_path, fields["lineage"])
+        await catalogue.copy(write)
         if aim.catalogue is not None:
             aim.catalogue.unlink()
-            node.claim()
+            self._claim()
         self._ahead.clear()
-        await node.serve_catalogue()
-        await node.apply_trims()
+        await self._topic_admin.serve_catalogue()
+        await self._apply_starts()
         self._account.complete(aim.cut, aim.number, {(topic_id, index): end for topic_id, index, end in ends})
         self._whole, self._aim, self._is_last = whole, None, aim.is_last
         self._whole_at = self._heard_at
         self._whole_event.set()
 
+    async def _apply_starts(self) -> None:
+        """Move log start offsets up to the leader's."""
+        if not self._starts:
+            return
+        starts, self._starts = self._starts, {}
+        for partition, start in starts.items():
+            log = partition.log
+            log.log_start_offset = max(log.log_start_offset, min(start, log.end_offset))
+        self._checkpoint()
+        started = time.monotonic()
+        for partition in starts:
+            partition.log.apply_retention(self._clock.now_ms())
+            started = await yield_if_due(started)
+
+    @property
+    def _disk(self) -> LogDirectory:
+        assert self._logs.disk is not None
+        return self._logs.disk
+
+    def _claim(self) -> None:
+        """Mark the directory as belonging to the leader's cluster."""
+        self._disk.claim(self._catalogue.cluster_id, self._role.configured_id)
+
     # Status
 
     def _standing(self, *, answers: bool) -> Standing:
-        silent_ms = round((self._node.clock.monotonic() - self._heard_at) * 1000)
-        heard_ms = self._node.clock.now_ms() - silent_ms
+        silent_ms = round((self._clock.monotonic() - self._heard_at) * 1000)
+        heard_ms = self._clock.now_ms() - silent_ms
         account = self._account
         return Standing(
             self.leader,
@@ -512,7 +560,7 @@ class Standby:
         """The standby's status, for people and metrics."""
         account = self._account
         records = account.records
-        now = self._node.clock.monotonic()
+        now = self._clock.monotonic()
         standing = self._standing(answers=self.is_connected)
         is_known = self.is_connected or standing.is_last
         is_behind = self._aim is not None or records > 0 or not is_known
@@ -534,7 +582,7 @@ class Standby:
 
     # Promotion
 
-    async def promote(self, address: str, *, force: bool) -> Verdict:
+    async def promote(self, address: str, *, force: bool) -> PromotionVerdict:
         """Replace the leader, if the rules allow it (``broker.standby.promotion``). Raises RequestRefused."""
         answers = await self._answers()
         verdict = judge(self._standing(answers=answers), force=force)
@@ -542,14 +590,14 @@ class Standby:
             return verdict
         if answers:
             await self._take_over(address)
-            verdict = Verdict(
-                True, ["the leader was told: it takes no more writes, and everything is here"], ()
+            verdict = PromotionVerdict(
+                True, ["the leader was told: it accepts no more writes, and everything is here"], ()
             )
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        now_ms = self._node.clock.now_ms()
-        await self._node.catalogue.copy(lambda db: copy_state.save_facts(db, promoted=now_ms))
+        now_ms = self._clock.now_ms()
+        await self._catalogue.copy(lambda db: copy_state.save_facts(db, promoted=now_ms))
         self.promoted.set()
         return verdict
 
@@ -568,7 +616,7 @@ class Standby:
         the fence and raise RequestRefused."""
         link = await LeaderLink.open(self._host, self._port)
         try:
-            await link.ask(FENCE, {"by": address, "node_id": self._node.own_id})
+            await link.ask(FENCE, {"by": address, "node_id": self._role.own_id})
             try:
                 async with asyncio.timeout(SWITCH_PATIENCE):
                     while not self._is_last:
@@ -577,13 +625,13 @@ class Standby:
             except TimeoutError:
                 await link.ask(FENCE, {"by": ""})
                 raise RequestRefused(
-                    0, f"the leader's last records were not here within {SWITCH_PATIENCE:g} s; it leads on"
+                    0, f"the leader's last records were not here within {SWITCH_PATIENCE:g} s; it still leads"
                 ) from None
         finally:
             link.close()
 
 
-def _brokers(listed: list[Any]) -> tuple[tuple[int, str, int], list[tuple[int, str, int]]]:
+def _brokers(listed: list[Any]) -> tuple[Broker, list[Broker]]:
     """The leader and the other brokers, from a message's list."""
     leader, *others = [(node_id, host, port) for node_id, host, port in listed]
     return leader, others
@@ -591,32 +639,3 @@ def _brokers(listed: list[Any]) -> tuple[tuple[int, str, int], list[tuple[int, s
 
 def _nothing() -> None:
     """No responses are sent while readers are woken."""
-
-
-def _replace_catalogue(db: sqlite3.Connection, path: Path) -> None:
-    """Replace all rows with those of another catalogue, except the tables that belong to this copy."""
-    theirs = sqlite3.connect(path)
-    try:
-        db.execute("PRAGMA defer_foreign_keys = ON")
-        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'copy\\_%' ESCAPE '\\'"
-        tables = [name for (name,) in theirs.execute(query) if not name.startswith("sqlite_")]
-        for table in tables:
-            db.execute(f'DELETE FROM "{table}"')  # noqa: S608  (a name from the schema, which is ours)
-        for table in tables:
-            rows = theirs.execute(f'SELECT * FROM "{table}"')  # noqa: S608
-            marks = ", ".join("?" * len(rows.description))
-            db.executemany(f'INSERT INTO "{table}" VALUES ({marks})', rows)  # noqa: S608
-    finally:
-        theirs.close()
-        for suffix in ("-wal", "-shm", "-journal"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{path}{suffix}")
-
-
-def _keep_catalogue(node: Node, lineage: Sequence[Sequence[Any]]) -> None:
-    """Save the node's catalogue before the leader's replaces it, if that one has seen more promotions."""
-    if len(lineage) > len(node.catalogue.lineage):
-        path = Path(node.data_path) / f"catalogue-before-{lineage[-1][0]}.db"
-        if not path.exists():
-            node.catalogue.save_as(path)
-            _log.warning("the catalogue of this broker, from before another led, is kept in %s", path)

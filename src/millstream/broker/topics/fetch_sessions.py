@@ -26,7 +26,7 @@ from millstream.core.kafka_errors import (
     FETCH_SESSION_TOPIC_ID_ERROR,
     INVALID_FETCH_SESSION_EPOCH,
 )
-from millstream.core.slices import sliced
+from millstream.core.loop_slices import sliced
 from millstream.wire.frame import TopicKey
 from millstream.wire.hot.fetch import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Fetched, FetchRequest, Wanted
 

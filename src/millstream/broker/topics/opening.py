@@ -7,7 +7,8 @@ import logging
 from pathlib import Path
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.core.config import TopicConfig, settings_of
+from millstream.core.config import settings_of
+from millstream.core.topic_config import TopicConfig
 from millstream.log.directory import LogDirectory, Wanted, partition_of
 from millstream.log.partition import PartitionLog
 from millstream.log.recovery.shortfall import HighestCommits
@@ -24,14 +25,14 @@ def sort_out(directory: LogDirectory, catalogue: Catalogue, *, follows: bool) ->
     left = directory.strays(known)
     deleted = [path for path in left if _topic_of(path) in catalogue.deleted_topics]
     if deleted:
-        _log.info("%d directories of deleted topics are left of the last run; removed", len(deleted))
+        _log.info("%d directories of deleted topics were left by the last run; removed", len(deleted))
         directory.remove([str(path) for path in deleted])
     if not follows:
         catalogue.forget_deleted()
     for stray in left:
         if stray not in deleted:
             aside = directory.set_aside(stray)
-            _log.warning("%s is a log of no known topic; it was set aside as %s", stray, aside.name)
+            _log.warning("%s does not belong to any known topic; it was set aside as %s", stray, aside.name)
 
 
 def logs_on_disk(

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 from millstream.core.errors import LogError, LogFailed
 from millstream.core.kafka_errors import UNKNOWN_TOPIC_OR_PARTITION
-from millstream.core.logs import RateLimited
+from millstream.core.log_output import RateLimited
 from millstream.log.partition import PartitionLog
 from millstream.records.markers import MARKER_SIZE
 from millstream.records.recompress import Target
+from millstream.wire.frame import frame
 from millstream.wire.hot.fetch import Fetched, Part, topic_head
-from millstream.wire.hot.produce import AckTemplate, ack_template
-
-if TYPE_CHECKING:
-    from millstream.broker.net.connection import Connection
-    from millstream.broker.net.turn import Turn
-    from millstream.broker.overload.backpressure import Gate
-    from millstream.broker.standby.in_sync import InSync
+from millstream.wire.hot.produce import FLEXIBLE, AckTemplate, PartitionResult, ack_template, produce_answer
 
 _complaints = RateLimited(logging.getLogger(__name__))
 
@@ -61,6 +57,53 @@ class Waiter(Protocol):
 
     def cancel(self) -> None:
         """Respond now, with the records that there are."""
+
+
+class Acknowledged(Protocol):
+    """A connection that acknowledges records in the turn that writes them."""
+
+    def replace_ack(self, place: int, failed: Callable[[], bytes]) -> None:
+        """The records could not be written: send the response that ``failed`` makes instead of the one at
+        ``place`` in the queue. A negative place: the producer expects no response."""
+
+
+class AppendTurn(Protocol):
+    """The turn of the loop at whose end staged records are written."""
+
+    scheduled: bool
+    now_ms: int
+    partitions: list[Partition]
+
+    def schedule(self) -> None: ...
+    def write(self) -> None: ...
+
+
+class Copies(Protocol):
+    """The copies on other brokers that ``acks=all`` waits for."""
+
+    def too_few(self, partition: Partition) -> LogError | None:
+        """Why records for ``acks=all`` can't be taken; None if they can."""
+
+    def wait(self, partition: Partition, offset: int, request: Unsettled, place: int) -> None:
+        """Settle the request once enough copies have the log up to ``offset``."""
+
+    def forget(self, partition: Partition) -> None:
+        """Settle the waiting requests of a partition that was deleted."""
+
+
+class Backlog(Protocol):
+    """What the consumers of a partition have not read yet."""
+
+    def took(self, size: int) -> None:
+        """The partition has taken this many bytes more."""
+
+
+class Gate(Protocol):
+    """Holds the producers of a topic back while its consumers are behind."""
+
+    @property
+    def lags(self) -> Sequence[Backlog]:
+        """The backlog of each partition."""
 
 
 class HostedTopic:
@@ -147,7 +190,7 @@ class Partition:
 
     def __init__(self, topic: HostedTopic, index: int, log: PartitionLog, *, in_memory: bool) -> None:
         self.in_memory = in_memory  # a sync takes no time
-        self.in_sync: InSync | None = None  # where acks=all waits for standbys; None: it does not wait
+        self.in_sync: Copies | None = None  # where acks=all waits for standbys; None: it does not wait
         self.topic = topic
         self.index = index
         self.log = log
@@ -157,7 +200,7 @@ class Partition:
         # notify when the records are written.
         self.is_staged = False
         self.turn_bytes = 0
-        self.unwritten: list[tuple[Connection, int, int, int]] = []
+        self.unwritten: list[tuple[Acknowledged, int, int, int]] = []
         self.unsettled: list[tuple[Unsettled, int]] = []
         # Beyond the turn: the requests that wait for a sync up to an offset, and the long polls.
         self.awaiting_sync: list[tuple[int, Unsettled, int]] = []
@@ -194,7 +237,7 @@ class Partition:
         )
 
     def append_marker(
-        self, turn: Turn, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int
+        self, turn: AppendTurn, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int
     ) -> int:
         """Stage the marker that ends a producer's transaction here, and return its offset. It is written at
         the end of the turn, and readers are woken. A caller that needs to know when it is written or synced
@@ -234,11 +277,18 @@ class Partition:
         """The turn's records could not be written. The log has taken them back."""
         unwritten, self.unwritten = self.unwritten, []
         for connection, place, correlation_id, version in unwritten:
-            connection.replace_ack(place, self, correlation_id, version, failure)
+            connection.replace_ack(place, partial(self._failed_ack, version, correlation_id, failure))
         unsettled, self.unsettled = self.unsettled, []
         for request, place in unsettled:
             request.settled(place, failure)
         self.turn_bytes = 0
+
+    def _failed_ack(self, version: int, correlation_id: int, failure: LogError) -> bytes:
+        """The response that replaces an acknowledgement whose records could not be written."""
+        topic = self.topic
+        result = PartitionResult(self.index, failure.code, message=str(failure))
+        body = produce_answer(version, [(topic.name, topic.id_bytes, [result])], 0)
+        return frame(correlation_id, body, tags=version >= FLEXIBLE)
 
     def synced(self, offset: int, failure: LogError | None) -> None:
         """A sync ended: everything below ``offset`` is on disk, or the log has failed."""

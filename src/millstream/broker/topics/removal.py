@@ -12,19 +12,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
 
-from millstream.broker.threads import Threads
+from millstream.broker.topics.pacing import yield_if_due
+from millstream.broker.topics.partition import Partition
+from millstream.broker.topics.threads import Threads
 from millstream.core.errors import MillstreamError
-
-if TYPE_CHECKING:
-    from millstream.broker.topics.partition import Partition
-    from millstream.log.directory import LogDirectory
-    from millstream.log.memory_directory import MemoryDirectory
+from millstream.log.directory import LogDirectory
+from millstream.log.memory_directory import MemoryDirectory
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE = 0.005  # seconds of work after which the loop may run other tasks
 _GRACE = 5.0  # seconds to finish when the broker stops; the next start does what is left
 
 
@@ -71,7 +68,7 @@ class Removal:
                 await self._remove(self._under_way)
             except (OSError, MillstreamError) as error:
                 _log.error(
-                    "can't take away the logs of deleted topics: %s; the next start of the broker does", error
+                    "can't remove the logs of deleted topics: %s; the next start of the broker does it", error
                 )
             self._under_way = {}
         self._task = None
@@ -86,9 +83,7 @@ class Removal:
             path = self._directory_of(partition).drop_log(partition.topic.name, partition.index)
             if path:
                 paths.append(path)
-            if time.monotonic() - started > _PATIENCE:
-                await asyncio.sleep(0)
-                started = time.monotonic()
+            started = await yield_if_due(started)
         if paths and self._disk is not None:
             await asyncio.wrap_future(self._thread.submit(self._disk.remove, paths))
             self._disk.forget_offsets((p.topic.name, p.index) for p in _each(topics.values()))

@@ -10,15 +10,12 @@ import asyncio
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
+from millstream.broker.topics.partition import Partition
 from millstream.core.clock import Clock
 from millstream.core.errors import LogError, LogFailed
-
-if TYPE_CHECKING:
-    from millstream.broker.metrics import Metrics
-    from millstream.broker.topics.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -27,11 +24,17 @@ class Syncer:
     """Syncs partitions. ``sync`` is called on the loop, and calls back ``partition.synced`` on the loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, metrics: Metrics, *, threads: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        *,
+        threads: int,
+        measured: Callable[[float, bool], None] = lambda seconds, failed: None,
     ) -> None:
+        """``measured`` is called on the loop after each sync: how long it took, and whether it failed."""
         self._loop = loop
         self._clock = clock
-        self._metrics = metrics
+        self._measured = measured
         self._limit = threads
         self._threads: list[threading.Thread] = []
         self._wanted: SimpleQueue[Partition | None] = SimpleQueue()
@@ -63,7 +66,7 @@ class Syncer:
             except LogError as error:
                 failure = error
             except Exception as error:
-                _log.exception("sync of %s failed in a way nobody expected", partition)
+                _log.exception("sync of %s failed unexpectedly", partition)
                 failure = LogFailed(f"{partition}: sync failed: {error}")
             self._done.append((partition, offset, failure, self._clock.monotonic() - started))
             if not self._told:
@@ -79,8 +82,7 @@ class Syncer:
         while done:
             partition, offset, failure, seconds = done.popleft()
             self._under_way -= 1
-            self._metrics.sync_seconds.observe(seconds)
-            self._metrics.storage_errors += failure is not None
+            self._measured(seconds, failure is not None)
             partition.is_syncing = False
             again, partition.sync_again = partition.sync_again, False
             partition.synced(offset, failure)

@@ -18,14 +18,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.groups.committed import OffsetToCommit
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.groups.committed_offset import OffsetToCommit
+from millstream.broker.topics.partition import AppendTurn, HostedTopic, Partition
+from millstream.broker.topics.syncing import Syncer
 from millstream.broker.transactions.decisions import NOTHING_ADDED, Added, OwedMarker
 from millstream.broker.transactions.markers import Markers
-from millstream.broker.transactions.restart import go_on
+from millstream.broker.transactions.restart import resume_transactions
 from millstream.broker.transactions.transaction import (
     NO_TIMEOUT,
     NOBODY,
@@ -49,14 +50,10 @@ from millstream.core.kafka_errors import (
     TRANSACTION_ABORTABLE,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
-from millstream.core.logs import RateLimited
+from millstream.core.log_output import RateLimited
 from millstream.log.partition import PartitionLog
 from millstream.log.transactions import RequestTransaction
 from millstream.wire.frame import TopicKey
-
-if TYPE_CHECKING:
-    from millstream.broker.net.turn import Turn
-    from millstream.broker.topics.syncing import Syncer
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +64,7 @@ _EXPIRE_EVERY = 60.0  # seconds between checks for unused ids
 _EXPIRE_AT_ONCE = 2000
 
 
-class Counters:
+class TransactionCounters:
     """Counts since the broker started."""
 
     def __init__(self) -> None:
@@ -102,19 +99,19 @@ class TransactionCoordinator:
         self._hosted = hosted
         self._ids = TransactionalIds(clock)
         self.markers = Markers(catalogue.decisions, hosted, clock)
-        self.counters = Counters()
-        self._turn: Turn | None = None
+        self.counters = TransactionCounters()
+        self._turn: AppendTurn | None = None
         self._syncer: Syncer | None = None
         self._look_at = 0.0
         self._expire_at = clock.monotonic() + _EXPIRE_EVERY
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints = RateLimited(_log)  # a fenced producer may not notice for long
 
-    def start(self, turn: Turn, syncer: Syncer) -> None:
+    def start(self, turn: AppendTurn, syncer: Syncer) -> None:
         """Continue where the last process stopped. To be called before any request is served."""
         self._turn, self._syncer = turn, syncer
         self.markers.start(turn, syncer)
-        go_on(self._ids, self._decisions, self.markers, self._hosted, turn)
+        resume_transactions(self._ids, self._decisions, self.markers, self._hosted, turn)
 
     def set_config(self, config: BrokerConfig) -> None:
         """Apply settings that were changed at run time."""
@@ -138,7 +135,9 @@ class TransactionCoordinator:
         if not name or (keep and not two_phase):
             raise RequestRefused(
                 INVALID_REQUEST,
-                "a prepared transaction is kept for two-phase commit only" if name else "no transactional id",
+                "a prepared transaction is kept only with two-phase commit"
+                if name
+                else "no transactional id",
             )
         if two_phase:
             if not self._config.transaction_two_phase_commit_enable:
@@ -175,14 +174,14 @@ class TransactionCoordinator:
             return kept.producer, kept.kept
         if before.is_open:
             _log.info(
-                "transactional id %s: another producer comes; the transaction of %s is aborted",
+                "transactional id %s: another producer takes over; the transaction of %s is aborted",
                 found.name,
                 before.producer,
             )
             await self._end(found, before.fence(spare=spare, now_ms=self._clock.now_ms()), commit=False)
             self.counters.taken_over += 1
-            spare = await self._spare(found.stands)
-        after = found.stands.init(expected, timeout_ms=timeout_ms, spare=spare, now_ms=self._clock.now_ms())
+            spare = await self._spare(found.current)
+        after = found.current.init(expected, timeout_ms=timeout_ms, spare=spare, now_ms=self._clock.now_ms())
         await self._save(found, after, NOTHING_ADDED)
         return after.producer, NOBODY
 
@@ -201,10 +200,10 @@ class TransactionCoordinator:
             await self._decisions.save(standing, added)
         except BaseException:
             if before is not None:
-                self._ids.stand(found, before)
+                self._ids.set_standing(found, before)
             raise
         found.added = added
-        self._ids.stand(found, standing)
+        self._ids.set_standing(found, standing)
 
     # What belongs to a transaction
 
@@ -279,7 +278,7 @@ class TransactionCoordinator:
         self._ids.begin(found, standing.begin(self._clock.now_ms()), found.added)
 
     def _may_add(self, found: TransactionalId, producer: Identity) -> Transaction:
-        standing = found.stands
+        standing = found.current
         try:
             standing.check(producer)
         except RequestRefused as refused:
@@ -313,7 +312,7 @@ class TransactionCoordinator:
     async def end(self, name: str, producer: Identity, *, commit: bool, second_protocol: bool) -> Identity:
         """Commit or abort. Returns the identity that the producer has from now on."""
         async with self._ids.held(name) as found:
-            before = found.stands
+            before = found.current
             spare = await self._spare(before)
             try:
                 after = before.end(
@@ -332,7 +331,7 @@ class TransactionCoordinator:
 
     async def _end(self, found: TransactionalId, after: Transaction, *, commit: bool) -> None:
         """Write the decision, then the markers. The caller holds the id."""
-        before = found.stands
+        before = found.current
         tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         found.set_busy()
         try:
@@ -342,7 +341,7 @@ class TransactionCoordinator:
 
             def decided() -> None:
                 found.logs, found.added = {}, NOTHING_ADDED
-                self._ids.stand(found, after)
+                self._ids.set_standing(found, after)
                 if commit:
                     self.counters.committed += 1
                 else:
@@ -350,7 +349,7 @@ class TransactionCoordinator:
                 self.markers.write(
                     owed,
                     attempted=lambda: None if tried.done() else tried.set_result(None),
-                    complete=lambda: self._ids.stand(found, after.completed()),
+                    complete=lambda: self._ids.set_standing(found, after.completed()),
                 )
 
             await self._decisions.end(after, commit=commit, owed=owed, decided=decided)
@@ -360,7 +359,7 @@ class TransactionCoordinator:
             ) from error
         finally:
             if found.standing is before:
-                self._ids.stand(found, before)
+                self._ids.set_standing(found, before)
         # Each marker was tried once. The decision is final, whether or not every log took its marker.
         await tried
 
@@ -442,7 +441,7 @@ class TransactionCoordinator:
     async def _time_out(self, name: str) -> None:
         try:
             async with self._ids.held(name) as found:
-                standing = found.stands
+                standing = found.current
                 if not standing.is_open or found.deadline > self._clock.monotonic():
                     return
                 _log.warning(
@@ -464,7 +463,7 @@ class TransactionCoordinator:
         gone = self._ids.expire(oldest_ms, _EXPIRE_AT_ONCE)
         if not gone:
             return
-        _log.info("%d transactional ids were not used for long and are forgotten", len(gone))
+        _log.info("%d transactional ids were not used for a long time and are forgotten", len(gone))
         try:
             # An id that is used again is a new one, and is written after this.
             self._decisions.forget(gone).add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -494,11 +493,11 @@ class TransactionCoordinator:
         return Description(found.standing, sorted(partitions))
 
     def transactions(self) -> list[Transaction]:
-        return [found.stands for found in self._ids]
+        return [found.current for found in self._ids]
 
     def open_transactions(self) -> list[Transaction]:
         """The transactions that hold readers back, oldest first."""
-        unfinished = [found.stands for found in self._ids if found.stands.is_unfinished]
+        unfinished = [found.current for found in self._ids if found.current.is_unfinished]
         return sorted(unfinished, key=lambda transaction: transaction.start_ms)
 
 

@@ -16,9 +16,9 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from millstream.broker.catalogue.database import Database
-from millstream.broker.groups.committed import OffsetToCommit
-from millstream.broker.transactions.transaction import Identity, State, Transaction
+from millstream.broker.catalogue.database import CatalogueDatabase
+from millstream.broker.groups.committed_offset import OffsetToCommit
+from millstream.broker.transactions.transaction import Identity, Transaction, TxnState
 
 
 class OwedMarker(NamedTuple):
@@ -54,10 +54,10 @@ NOTHING_ADDED = Added()
 Commits = Mapping[str, Sequence[OffsetToCommit]]  # by group
 
 
-class Decisions:
+class TransactionDecisions:
     """See the module's description. Used through ``Catalogue.decisions``."""
 
-    def __init__(self, database: Database, commit_offsets: Callable[[Commits], None]) -> None:
+    def __init__(self, database: CatalogueDatabase, commit_offsets: Callable[[Commits], None]) -> None:
         self._database = database
         self._commit_offsets = commit_offsets  # updates memory, once the offsets are durable
         # By group, then topic and partition: the transactions that have an offset pending there.
@@ -81,7 +81,7 @@ class Decisions:
                     Identity(producer_id, epoch),
                     timeout_ms,
                     updated_ms,
-                    State(state),
+                    TxnState(state),
                     start_ms,
                     Identity(previous_id, previous_epoch),
                     Identity(kept_id, kept_epoch),

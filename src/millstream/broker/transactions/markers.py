@@ -15,17 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from millstream.broker.topics.partition import HostedTopic, Partition
-from millstream.broker.transactions.decisions import Decisions, OwedMarker
+from millstream.broker.topics.partition import AppendTurn, HostedTopic, Partition
+from millstream.broker.topics.syncing import Syncer
+from millstream.broker.transactions.decisions import OwedMarker, TransactionDecisions
 from millstream.core.clock import Clock
 from millstream.core.errors import LogError, RequestRefused
 from millstream.wire.frame import TopicKey
-
-if TYPE_CHECKING:
-    from millstream.broker.net.turn import Turn
-    from millstream.broker.topics.syncing import Syncer
 
 _log = logging.getLogger(__name__)
 
@@ -77,17 +73,19 @@ class _Owed:
 class Markers:
     """All owed markers of one broker. Lives on the server's loop."""
 
-    def __init__(self, decisions: Decisions, hosted: Mapping[TopicKey, HostedTopic], clock: Clock) -> None:
+    def __init__(
+        self, decisions: TransactionDecisions, hosted: Mapping[TopicKey, HostedTopic], clock: Clock
+    ) -> None:
         self._decisions = decisions
         self._hosted = hosted
         self._clock = clock
-        self._turn: Turn | None = None
+        self._turn: AppendTurn | None = None
         self._syncer: Syncer | None = None
         self._failed: list[_Owed] = []  # to be retried
         self._written: list[_Owed] = []  # their rows can be deleted once the log is synced past them
         self._retry_at = self._forget_at = 0.0
 
-    def start(self, turn: Turn, syncer: Syncer) -> None:
+    def start(self, turn: AppendTurn, syncer: Syncer) -> None:
         self._turn, self._syncer = turn, syncer
 
     def partition_of(self, marker: OwedMarker) -> Partition | None:

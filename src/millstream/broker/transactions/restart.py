@@ -12,9 +12,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from millstream.broker.net.turn import Turn
-from millstream.broker.topics.partition import HostedTopic
-from millstream.broker.transactions.decisions import Decisions, OwedMarker
+from millstream.broker.topics.partition import AppendTurn, HostedTopic
+from millstream.broker.transactions.decisions import OwedMarker, TransactionDecisions
 from millstream.broker.transactions.markers import Markers
 from millstream.broker.transactions.transaction import Identity
 from millstream.broker.transactions.transactional_ids import TransactionalId, TransactionalIds
@@ -23,12 +22,12 @@ from millstream.wire.frame import TopicKey
 _log = logging.getLogger(__name__)
 
 
-def go_on(
+def resume_transactions(
     ids: TransactionalIds,
-    decisions: Decisions,
+    decisions: TransactionDecisions,
     markers: Markers,
     hosted: Mapping[TopicKey, HostedTopic],
-    turn: Turn,
+    turn: AppendTurn,
 ) -> None:
     """Settle all transactions; see the module's description."""
     for standing, added in decisions.standings():
@@ -41,20 +40,20 @@ def go_on(
             topic = hosted.get(topic_id)
             if topic is not None and index < len(topic.partitions):
                 found.logs[topic.partitions[index].log] = None
-        ids.stand(found, found.stands)
+        ids.set_standing(found, found.current)
     if orphans:
         _log.warning(
-            "%d transactions are open in the logs and known to no transactional id; they are aborted",
+            "%d transactions are open in the logs, but belong to no transactional id; they are aborted",
             len(orphans),
         )
         markers.write(orphans, is_recorded=False)
         turn.write()
     going_on = len(list(ids.open()))
     if going_on:
-        _log.info("%d transactions are open and go on", going_on)
+        _log.info("%d transactions are open and continue", going_on)
 
 
-def _write_owed(ids: TransactionalIds, decisions: Decisions, markers: Markers) -> None:
+def _write_owed(ids: TransactionalIds, decisions: TransactionDecisions, markers: Markers) -> None:
     owed: dict[str, list[OwedMarker]] = {}
     stale = []
     for marker in decisions.owed_markers():
@@ -64,7 +63,7 @@ def _write_owed(ids: TransactionalIds, decisions: Decisions, markers: Markers) -
             stale.append(marker)
     decisions.forget_owed_now(stale)
     for found in ids:
-        if found.stands.is_decided:
+        if found.current.is_decided:
             _finish(ids, markers, found, owed.pop(found.name, []))
     for of_others in owed.values():
         markers.write(of_others)
@@ -73,7 +72,7 @@ def _write_owed(ids: TransactionalIds, decisions: Decisions, markers: Markers) -
 def _finish(
     ids: TransactionalIds, markers: Markers, found: TransactionalId, owed: Sequence[OwedMarker]
 ) -> None:
-    markers.write(owed, complete=lambda: ids.stand(found, found.stands.completed()))
+    markers.write(owed, complete=lambda: ids.set_standing(found, found.current.completed()))
 
 
 def _adopt_open(
@@ -81,7 +80,7 @@ def _adopt_open(
 ) -> list[OwedMarker]:
     """Assign the transactions that are open in the logs to their transactional ids. Returns the markers that
     abort those of no id."""
-    writers = {found.stands.writer: found for found in ids if not found.stands.is_decided}
+    writers = {found.current.writer: found for found in ids if not found.current.is_decided}
     orphans = []
     for key, topic in hosted.items():
         if not isinstance(key, bytes):
@@ -98,6 +97,6 @@ def _adopt_open(
                     )
                     continue
                 found.logs[partition.log] = None
-                if not found.stands.is_open:
-                    found.standing = found.stands.begin(open_there.started_ms)
+                if not found.current.is_open:
+                    found.standing = found.current.begin(open_there.started_ms)
     return orphans

@@ -61,7 +61,7 @@ _MARKER_EPOCH = 32767
 NO_TIMEOUT = 2**31 - 1  # a transaction for two-phase commit
 
 
-class State(enum.Enum):
+class TxnState(enum.Enum):
     """The states, under Kafka's names in ListTransactions and DescribeTransactions."""
 
     EMPTY = "Empty"
@@ -74,18 +74,22 @@ class State(enum.Enum):
 
 
 # In the second protocol, an abort may come when no transaction has begun. It still gives the next epoch.
-TRANSITIONS: Mapping[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
-    State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
-    State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
-    State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.DEAD: frozenset(),
+TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
+    TxnState.EMPTY: frozenset({TxnState.EMPTY, TxnState.ONGOING, TxnState.PREPARE_ABORT, TxnState.DEAD}),
+    TxnState.ONGOING: frozenset({TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT}),
+    TxnState.PREPARE_COMMIT: frozenset({TxnState.COMPLETE_COMMIT}),
+    TxnState.PREPARE_ABORT: frozenset({TxnState.COMPLETE_ABORT}),
+    TxnState.COMPLETE_COMMIT: frozenset(
+        {TxnState.EMPTY, TxnState.ONGOING, TxnState.PREPARE_ABORT, TxnState.DEAD}
+    ),
+    TxnState.COMPLETE_ABORT: frozenset(
+        {TxnState.EMPTY, TxnState.ONGOING, TxnState.PREPARE_ABORT, TxnState.DEAD}
+    ),
+    TxnState.DEAD: frozenset(),
 }
 
 
-class Answer(enum.Enum):
+class EndOutcome(enum.Enum):
     """The result of an EndTxn."""
 
     END = "the transaction ends now"
@@ -94,45 +98,45 @@ class Answer(enum.Enum):
     WRONG = "there is nothing that could be ended so"
 
 
-_END, _SAME, _WAIT, _WRONG = Answer.END, Answer.SAME, Answer.WAIT, Answer.WRONG
+_END, _SAME, _WAIT, _WRONG = EndOutcome.END, EndOutcome.SAME, EndOutcome.WAIT, EndOutcome.WRONG
 
 # The first protocol: (state, commit). Any identity but the current one is fenced.
-FIRST_PROTOCOL: Mapping[tuple[State, bool], Answer] = {
-    (State.EMPTY, True): _WRONG,
-    (State.EMPTY, False): _WRONG,
-    (State.ONGOING, True): _END,
-    (State.ONGOING, False): _END,
-    (State.PREPARE_COMMIT, True): _WAIT,
-    (State.PREPARE_COMMIT, False): _WRONG,
-    (State.PREPARE_ABORT, True): _WRONG,
-    (State.PREPARE_ABORT, False): _WAIT,
-    (State.COMPLETE_COMMIT, True): _SAME,
-    (State.COMPLETE_COMMIT, False): _WRONG,
-    (State.COMPLETE_ABORT, True): _WRONG,
-    (State.COMPLETE_ABORT, False): _SAME,
+FIRST_PROTOCOL: Mapping[tuple[TxnState, bool], EndOutcome] = {
+    (TxnState.EMPTY, True): _WRONG,
+    (TxnState.EMPTY, False): _WRONG,
+    (TxnState.ONGOING, True): _END,
+    (TxnState.ONGOING, False): _END,
+    (TxnState.PREPARE_COMMIT, True): _WAIT,
+    (TxnState.PREPARE_COMMIT, False): _WRONG,
+    (TxnState.PREPARE_ABORT, True): _WRONG,
+    (TxnState.PREPARE_ABORT, False): _WAIT,
+    (TxnState.COMPLETE_COMMIT, True): _SAME,
+    (TxnState.COMPLETE_COMMIT, False): _WRONG,
+    (TxnState.COMPLETE_ABORT, True): _WRONG,
+    (TxnState.COMPLETE_ABORT, False): _SAME,
 }
 
 # The second protocol: (state, commit, whether the identity is the previous one). A missing key means fenced.
-SECOND_PROTOCOL: Mapping[tuple[State, bool, bool], Answer] = {
-    (State.EMPTY, True, False): _WRONG,
-    (State.EMPTY, False, False): _END,
-    (State.ONGOING, True, False): _END,
-    (State.ONGOING, False, False): _END,
-    (State.PREPARE_COMMIT, True, True): _WAIT,
-    (State.PREPARE_COMMIT, False, True): _WRONG,
-    (State.PREPARE_ABORT, True, True): _WRONG,
-    (State.PREPARE_ABORT, False, True): _WAIT,
-    (State.COMPLETE_COMMIT, True, False): _WRONG,
-    (State.COMPLETE_COMMIT, False, False): _END,
-    (State.COMPLETE_COMMIT, True, True): _SAME,
-    (State.COMPLETE_COMMIT, False, True): _WRONG,
-    (State.COMPLETE_ABORT, True, False): _WRONG,
-    (State.COMPLETE_ABORT, False, False): _END,
-    (State.COMPLETE_ABORT, True, True): _WRONG,
-    (State.COMPLETE_ABORT, False, True): _SAME,
+SECOND_PROTOCOL: Mapping[tuple[TxnState, bool, bool], EndOutcome] = {
+    (TxnState.EMPTY, True, False): _WRONG,
+    (TxnState.EMPTY, False, False): _END,
+    (TxnState.ONGOING, True, False): _END,
+    (TxnState.ONGOING, False, False): _END,
+    (TxnState.PREPARE_COMMIT, True, True): _WAIT,
+    (TxnState.PREPARE_COMMIT, False, True): _WRONG,
+    (TxnState.PREPARE_ABORT, True, True): _WRONG,
+    (TxnState.PREPARE_ABORT, False, True): _WAIT,
+    (TxnState.COMPLETE_COMMIT, True, False): _WRONG,
+    (TxnState.COMPLETE_COMMIT, False, False): _END,
+    (TxnState.COMPLETE_COMMIT, True, True): _SAME,
+    (TxnState.COMPLETE_COMMIT, False, True): _WRONG,
+    (TxnState.COMPLETE_ABORT, True, False): _WRONG,
+    (TxnState.COMPLETE_ABORT, False, False): _END,
+    (TxnState.COMPLETE_ABORT, True, True): _WRONG,
+    (TxnState.COMPLETE_ABORT, False, True): _SAME,
 }
 
-_DECIDED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_DECIDED = (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
 
 
 class Identity(NamedTuple):
@@ -156,14 +160,14 @@ class Transaction:
     producer: Identity
     timeout_ms: int
     updated_ms: int
-    state: State = State.EMPTY
+    state: TxnState = TxnState.EMPTY
     start_ms: int = -1  # of the last transaction begun
     previous: Identity = NOBODY  # the producer's identity before its own last request replaced it
     kept: Identity = NOBODY  # the identity that wrote the records of a kept transaction
 
     @property
     def is_open(self) -> bool:
-        return self.state is State.ONGOING
+        return self.state is TxnState.ONGOING
 
     @property
     def is_two_phase(self) -> bool:
@@ -194,7 +198,7 @@ class Transaction:
     def check(self, producer: Identity) -> None:
         """Raise RequestRefused unless this producer may add to the transaction now."""
         if producer != self.producer:
-            raise self._stranger(producer)
+            raise self._wrong_producer(producer)
         if self.is_decided:
             raise RequestRefused(CONCURRENT_TRANSACTIONS, f"{self.name}: its last transaction is being ended")
         if self.kept != NOBODY:
@@ -205,9 +209,9 @@ class Transaction:
 
     def begin(self, now_ms: int) -> Transaction:
         """Add to the open transaction, or begin one."""
-        if self.state is State.ONGOING:
+        if self.state is TxnState.ONGOING:
             return self
-        return self._go(State.ONGOING, start_ms=now_ms, updated_ms=now_ms)
+        return self._transition(TxnState.ONGOING, start_ms=now_ms, updated_ms=now_ms)
 
     def end(
         self, producer: Identity, *, commit: bool, second_protocol: bool, spare: int, now_ms: int
@@ -215,27 +219,27 @@ class Transaction:
         """The standing after the producer ended its transaction; ``self`` if it had already ended."""
         is_retry = second_protocol and producer == self.previous
         if producer != self.producer and not is_retry:
-            raise self._stranger(producer)
+            raise self._wrong_producer(producer)
         if second_protocol:
             answer = SECOND_PROTOCOL.get((self.state, commit, is_retry))
             if answer is None:
-                raise self._stranger(producer)
+                raise self._wrong_producer(producer)
         else:
             answer = FIRST_PROTOCOL[self.state, commit]
-        if answer is Answer.SAME:
+        if answer is EndOutcome.SAME:
             return self
-        if answer is Answer.WAIT:
+        if answer is EndOutcome.WAIT:
             raise RequestRefused(CONCURRENT_TRANSACTIONS, f"{self.name}: the transaction is being ended")
-        if answer is Answer.WRONG:
+        if answer is EndOutcome.WRONG:
             raise RequestRefused(
                 INVALID_TXN_STATE,
                 f"{self.name}: there is no transaction to {'commit' if commit else 'abort'}, "
                 f"it is {self.state.value}",
             )
-        state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+        state = TxnState.PREPARE_COMMIT if commit else TxnState.PREPARE_ABORT
         if not second_protocol:
-            return self._go(state, updated_ms=now_ms)
-        return self._go(
+            return self._transition(state, updated_ms=now_ms)
+        return self._transition(
             state, producer=self._after(self.producer, 1, spare), previous=self.producer, updated_ms=now_ms
         )
 
@@ -248,15 +252,15 @@ class Transaction:
             return False
         if expected == self.previous and not self.is_open:
             return True
-        raise RequestRefused(PRODUCER_FENCED, f"{self.name} has another producer by now, not {expected}")
+        raise RequestRefused(PRODUCER_FENCED, f"{self.name} has another producer now, not {expected}")
 
     def init(self, expected: Identity | None, *, timeout_ms: int, spare: int, now_ms: int) -> Transaction:
         """The standing with a new producer, or with the same one after an error, which it proves with
         ``expected``. An open transaction has to be aborted first (``fence``)."""
         if self.is_decided:
             raise RequestRefused(CONCURRENT_TRANSACTIONS, f"{self.name}: its last transaction is being ended")
-        return self._go(
-            State.EMPTY,
+        return self._transition(
+            TxnState.EMPTY,
             producer=self._after(self.producer, 1, spare),
             previous=expected or NOBODY,
             timeout_ms=timeout_ms,
@@ -271,8 +275,8 @@ class Transaction:
                 INVALID_TXN_STATE,
                 f"{self.name}: the open transaction is not for two-phase commit and can't be kept",
             )
-        return self._go(
-            State.ONGOING,
+        return self._transition(
+            TxnState.ONGOING,
             producer=self._after(self.producer, 1, spare),
             previous=expected or NOBODY,
             kept=self.writer,
@@ -282,8 +286,8 @@ class Transaction:
     def fence(self, *, spare: int, now_ms: int) -> Transaction:
         """Abort the open transaction on behalf of the broker, not of its producer. The epoch advances by two:
         with one, a late request of the producer would look like a retry."""
-        return self._go(
-            State.PREPARE_ABORT,
+        return self._transition(
+            TxnState.PREPARE_ABORT,
             producer=self._after(self.producer, 2, spare),
             previous=NOBODY,
             updated_ms=now_ms,
@@ -293,13 +297,13 @@ class Transaction:
 
     def completed(self) -> Transaction:
         """The standing once every marker is written."""
-        state = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
-        return self._go(state, kept=NOBODY)
+        state = TxnState.COMPLETE_COMMIT if self.state is TxnState.PREPARE_COMMIT else TxnState.COMPLETE_ABORT
+        return self._transition(state, kept=NOBODY)
 
     def died(self) -> Transaction:
-        return self._go(State.DEAD)
+        return self._transition(TxnState.DEAD)
 
-    def _go(self, state: State, **changes: object) -> Transaction:
+    def _transition(self, state: TxnState, **changes: object) -> Transaction:
         assert state in TRANSITIONS[self.state], f"{self.name}: {self.state.value} to {state.value}"
         return replace(self, state=state, **changes)  # type: ignore[arg-type]
 
@@ -310,14 +314,14 @@ class Transaction:
         assert spare >= 0
         return Identity(spare, 0)
 
-    def _stranger(self, producer: Identity) -> RequestRefused:
+    def _wrong_producer(self, producer: Identity) -> RequestRefused:
         if producer.producer_id != self.producer.producer_id:
             return RequestRefused(
                 INVALID_PRODUCER_ID_MAPPING,
                 f"{self.name} is of producer id {self.producer.producer_id}, not {producer.producer_id}",
             )
         return RequestRefused(
-            PRODUCER_FENCED, f"{self.name} has epoch {self.producer.epoch} by now, not {producer.epoch}"
+            PRODUCER_FENCED, f"{self.name} has epoch {self.producer.epoch} now, not {producer.epoch}"
         )
 
 

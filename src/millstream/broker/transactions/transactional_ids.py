@@ -37,7 +37,7 @@ class TransactionalId:
         self.lock = asyncio.Lock()
 
     @property
-    def stands(self) -> Transaction:
+    def current(self) -> Transaction:
         """The standing of an id that has one."""
         assert self.standing is not None
         return self.standing
@@ -68,7 +68,7 @@ class TransactionalIds:
         if found is None or found.standing is None:
             raise RequestRefused(
                 INVALID_PRODUCER_ID_MAPPING,
-                f"no transactional id {name} is known; InitProducerId comes first",
+                f"no transactional id {name} is known; call InitProducerId first",
             )
         return found
 
@@ -96,7 +96,7 @@ class TransactionalIds:
                         del self._by_name[name]
                 return
 
-    def stand(self, found: TransactionalId, standing: Transaction) -> None:
+    def set_standing(self, found: TransactionalId, standing: Transaction) -> None:
         """Set the standing of an id, and what follows from it."""
         found.standing = standing
         found.is_busy = False
@@ -117,8 +117,8 @@ class TransactionalIds:
     def begin(self, found: TransactionalId, standing: Transaction, added: Added) -> None:
         """Note that the transaction is open and what was added to it. Records may have begun it already."""
         found.added = added
-        if not found.stands.is_open:
-            self.stand(found, standing)
+        if not found.current.is_open:
+            self.set_standing(found, standing)
 
     def open(self) -> Iterable[TransactionalId]:
         return self._open
@@ -132,11 +132,11 @@ class TransactionalIds:
         gone = [
             found.name
             for found in self
-            if not found.stands.is_unfinished
+            if not found.current.is_unfinished
             and not found.lock.locked()
-            and found.stands.updated_ms <= oldest_ms
+            and found.current.updated_ms <= oldest_ms
         ][:at_most]
         for name in gone:
             found = self._by_name.pop(name)
-            found.standing = found.stands.died()
+            found.standing = found.current.died()
         return gone

@@ -1,1 +1,5 @@
-"""Work beside the server: archiving, compaction, and telling which logs have stopped."""
+"""Work on the logs that the clock asks for: retention, checkpoints, backups, archiving, compaction. It also
+tells which logs have stopped. ``broker.housekeeping`` decides when each runs. May import ``core``, ``log``,
+``broker.catalogue``, ``broker.outlook`` and ``broker.topics``. Start with ``maintenance``, then ``archiving``
+and ``compacting``.
+"""

@@ -29,15 +29,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.threads import Threads
-from millstream.broker.topics.lookups import Lookups
 from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.segment_threads import SegmentThreads
 from millstream.broker.topics.syncing import Syncer
+from millstream.broker.topics.threads import Threads
 from millstream.core.clock import Clock
 from millstream.core.config import BrokerConfig
 from millstream.core.errors import ArchiveError, ArchiveMissing, LogError, MillstreamError
 from millstream.core.kafka_errors import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
-from millstream.core.logs import RateLimited
+from millstream.core.log_output import RateLimited
 from millstream.log.archive.adoption import adopt, find_archived
 from millstream.log.archive.blocks import Blocks
 from millstream.log.archive.copy import Pace, copy_segment, next_copy
@@ -66,7 +66,7 @@ class Archiving:
         catalogue: Catalogue,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        lookups: Lookups,
+        segment_threads: SegmentThreads,
     ) -> None:
         """Raises ConfigError. Does not contact the archive: whether it is reachable turns out later."""
         self.config = config
@@ -74,7 +74,7 @@ class Archiving:
         self._catalogue = catalogue
         self._clock = clock
         self._loop = loop
-        self._lookups = lookups
+        self._segment_threads = segment_threads
         self._syncer: Syncer | None = None
         self._copiers = Threads(config.remote_log_manager_copier_thread_pool_size, "millstream-copy")
         self._readers = Threads(config.remote_log_reader_threads, "millstream-archive")
@@ -101,11 +101,19 @@ class Archiving:
         self._pace.stop()
         came_back = [threads.close(_GRACE) for threads in (self._copiers, self._readers, self._ahead)]
         if not all(came_back):
-            _log.warning("the archive %s does not answer; the broker ends without it", self.store.url)
+            _log.warning("the archive %s does not answer; the broker shuts down without it", self.store.url)
 
     def prefix(self, topic: HostedTopic) -> str:
         """The path of a topic's objects. The id in it keeps apart topics that had the same name."""
         return f"{self._catalogue.cluster_id}/{topic.name}-{topic.id.hex}"
+
+    def to_remove(self, topic: HostedTopic) -> tuple[str, int]:
+        """The prefix of a topic that is about to be deleted, or "" if the archive has nothing of it, and when
+        its objects may be removed."""
+        logs = [partition.log for partition in topic.partitions]
+        if not any(log.config.remote_storage_enable or log.archive.is_known for log in logs):
+            return "", 0
+        return self.prefix(topic), self._clock.now_ms() + logs[0].config.file_delete_delay_ms
 
     # Maintaining the archive
 
@@ -115,7 +123,7 @@ class Archiving:
             try:
                 await self.round(partitions())
             except Exception:
-                _log.exception("archiving failed; it goes on")
+                _log.exception("archiving failed; it continues")
             await asyncio.sleep(self.config.remote_log_manager_task_interval_ms / 1000)
 
     async def round(self, partitions: Iterable[Partition]) -> None:
@@ -137,7 +145,9 @@ class Archiving:
         except ArchiveError as error:
             self.copy_errors += 1
             if not self.is_away:
-                _log.error("%s. Archiving goes on when that is over; nothing is deleted here before", error)
+                _log.error(
+                    "%s. Archiving continues when that is over; until then nothing is deleted here", error
+                )
             self.is_away = True
         else:
             if self.is_away:
@@ -156,7 +166,7 @@ class Archiving:
         except ArchiveMissing:
             if known:
                 raise ArchiveError(
-                    f"the archive {self.store.url} does not have {name}, which it should: is it the right "
+                    f"the archive {self.store.url} should have {name}, but does not: is it the right "
                     "place, and mounted?"
                 ) from None
             mark = {"cluster.id": self._catalogue.cluster_id, "format": 1}
@@ -271,7 +281,7 @@ class Archiving:
                         self._find_mark(True)
                     found = find_archived(self.store, f"{self.prefix(partition.topic)}/{log.partition}")
                 except ArchiveError as error:
-                    _log.error("%s: what is archived is not known any more, and %s", log.path, error)
+                    _log.error("%s: what is archived is no longer known, and %s", log.path, error)
                     return
                 if (offline := log.offline) is not None:
                     end = found.segments[-1].end_offset if found.segments else 0
@@ -355,13 +365,13 @@ class Archiving:
         Raises LogError."""
         elsewhere = log.archive.before(log.segments[0].base_offset)
         found = await self._looked_up(log, self._reader.first_at, elsewhere, timestamp, log.log_start_offset)
-        return found if found is not None else await self._lookups.search(log.search_time(timestamp))
+        return found if found is not None else await self._segment_threads.search(log.search_time(timestamp))
 
     async def newest(self, log: PartitionLog) -> tuple[int, int]:
         """(offset, timestamp) of the first record with the largest timestamp, here or in the archive.
         Raises LogError."""
         elsewhere = log.archive.before(log.segments[0].base_offset)
-        here = await self._lookups.search(log.search_newest())
+        here = await self._segment_threads.search(log.search_newest())
         if log.archive.newest_timestamp < here[1]:
             return here
         found = await self._looked_up(log, self._reader.newest, elsewhere, log.log_start_offset)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
+from millstream.broker.topics.partition import HostedTopic
 
 
-def compaction_state(node: Node, name: str) -> str:
+def compaction_state(topic: HostedTopic) -> str:
     """The sentence about a topic; empty if it is not compacted."""
-    topic = node.hosted.get(name)
-    logs = [partition.log for partition in topic.partitions] if topic is not None else []
+    logs = [partition.log for partition in topic.partitions]
     logs = [log for log in logs if "compact" in log.config.cleanup_policy]
     if not logs:
         return ""
     refused = [log.compaction.uncleanable for log in logs if log.compaction.uncleanable]
     if refused:
-        return f"{len(refused)} of {len(logs)} partitions are not compacted any more: {refused[0]}"
+        return f"{len(refused)} of {len(logs)} partitions are no longer compacted: {refused[0]}"
     dirt = max((log.compaction.dirt.ratio for log in logs if log.compaction.dirt is not None), default=None)
     state = "not looked at yet" if dirt is None else f"{dirt:.0%} of what may be compacted is dirty"
     done = [(log.compaction.last_ms, log.compaction.last) for log in logs]

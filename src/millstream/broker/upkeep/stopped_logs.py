@@ -7,20 +7,16 @@ kinds appear beside the topic's settings: the partitions' numbers, a colon, and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from millstream.broker.topics.partition import HostedTopic, Partition
 from millstream.core.units import count
-
-if TYPE_CHECKING:
-    from millstream.broker.node import Node
-    from millstream.broker.topics.partition import Partition
 
 _NAMED = 20  # partitions that are listed one by one
 
 
-def stopped_partitions(node: Node) -> list[Partition]:
+def stopped_partitions(partitions: Iterable[Partition]) -> list[Partition]:
     """The partitions whose log takes no writes until the broker is restarted."""
-    return [partition for partition in node.partitions() if partition.log.failed is not None]
+    return [partition for partition in partitions if partition.log.failed is not None]
 
 
 def not_ready_because(stopped: list[Partition]) -> str:
@@ -34,21 +30,14 @@ def not_ready_because(stopped: list[Partition]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def stopped_state(node: Node, topic: str) -> str:
+def stopped_state(topic: HostedTopic) -> str:
     """The partitions of a topic that take no writes, and why; empty if there are none."""
-    return _told((partition.index, str(partition.log.failed or "")) for partition in _partitions(node, topic))
+    return _told((partition.index, str(partition.log.failed or "")) for partition in topic.partitions)
 
 
-def uncompacted_state(node: Node, topic: str) -> str:
+def uncompacted_state(topic: HostedTopic) -> str:
     """The partitions of a topic that are no longer compacted, and why; empty if there are none."""
-    return _told(
-        (partition.index, partition.log.compaction.uncleanable) for partition in _partitions(node, topic)
-    )
-
-
-def _partitions(node: Node, topic: str) -> list[Partition]:
-    hosted = node.hosted.get(topic)
-    return [] if hosted is None else hosted.partitions
+    return _told((partition.index, partition.log.compaction.uncleanable) for partition in topic.partitions)
 
 
 def _told(reasons: Iterable[tuple[int, str]]) -> str:

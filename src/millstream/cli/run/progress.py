@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from millstream.pipeline.run.progress import Progress
+    from millstream.pipeline.run.reporting.progress import BatchProgress
 
 
 class Shown(StrEnum):
@@ -44,7 +44,7 @@ class Totals:
         other._out = self._out
         return other
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: BatchProgress) -> None:
         self.batches += 1
         self.rows += progress.rows_in
         self.rejected += progress.rejected

@@ -70,8 +70,8 @@ def helps(error: MillstreamError, *, ran: bool) -> bool:
     """True if a restart of the same job may succeed. ``ran`` means that the job got past planning, so the
     file is correct as far as Spark can tell.
     """
-    from millstream.pipeline.run.ledger import LedgerProblem
-    from millstream.pipeline.run.transact import TakenOver
+    from millstream.pipeline.run.delivery.ledger import LedgerProblem
+    from millstream.pipeline.run.delivery.transactions import TakenOver
     from millstream.views.views import ViewsRebuilt
 
     if isinstance(error, ConfigError | DataLoss | LedgerProblem | TakenOver | ViewsRebuilt):
@@ -99,9 +99,9 @@ def restarting(
             pause = restarts.after(clock() - began) if helps(error, ran=ran()) else None
             if pause is None or interrupts:
                 if restarts.row:
-                    note(f"given up after {count(restarts.row, 'restart')}")
+                    note(f"gave up after {count(restarts.row, 'restart')}")
                 raise
-            note(f"{error}\nit is started again in {pause:g} s (restart {restarts.row})")
+            note(f"{error}\nstarting again in {pause:g} s (restart {restarts.row})")
         until = clock() + pause
         while clock() < until:
             if interrupts:

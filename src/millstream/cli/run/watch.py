@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
     from millstream.cli.terminal.signals import Interrupts
     from millstream.pipeline.dsl.topology import Topology
-    from millstream.pipeline.run.job import Job, Settings
+    from millstream.pipeline.run.job import Job
+    from millstream.pipeline.run.settings import JobSettings
 
 _LOOK_EVERY = 0.2  # seconds
 
 
-class Files:
+class SourceFiles:
     """The source files of a pipeline, and whether they have changed."""
 
     def __init__(self, path: Path) -> None:
@@ -75,10 +76,10 @@ class Watched:
         self,
         path: Path,
         load: Callable[[], Topology],
-        settings: Callable[[str, Path], Settings],
+        settings: Callable[[str, Path], JobSettings],
         home: Path,
     ) -> None:
-        self._files = Files(path)
+        self._files = SourceFiles(path)
         self._load = load
         self._settings = settings
         self._home = home
@@ -89,7 +90,7 @@ class Watched:
             job = self._start(session)
             self._wait(job, interrupts)
             if job is not None:
-                print("stopping after this batch ..." if interrupts else "stopping it ...", flush=True)
+                print("stopping after this batch ..." if interrupts else "stopping the job ...", flush=True)
                 job.stop(patience=60)
             self._files.forget()
         return 0
@@ -126,7 +127,7 @@ class Watched:
         """Drop the views in the scratch database, because the next edit may change their columns and keys.
         Views in a database that the user named are kept.
         """
-        from millstream.views.views import open_reader, open_store
+        from millstream.views.opening import open_reader, open_store
 
         path = self._home / "views.db"
         if job.views != path or not path.exists():

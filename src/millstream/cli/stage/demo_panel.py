@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from millstream.cli.stage import panel
-from millstream.examples.shape import Score
+from millstream.examples.example import Score
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,7 +23,7 @@ _RULES = {
 
 
 @dataclass(slots=True)
-class Picture(panel.Picture):
+class DemoPicture(panel.Picture):
     """Everything the panel shows at one moment."""
 
     alerts: int = 0
@@ -33,23 +33,23 @@ class Picture(panel.Picture):
     recent: list[Seen] = field(default_factory=list)
 
 
-def display() -> panel.Screen[Picture]:
+def display() -> panel.Screen[DemoPicture]:
     return panel.display(_panel, _line)
 
 
-def _line(picture: Picture) -> str:
+def _line(picture: DemoPicture) -> str:
     return (
         f"events {picture.processed:,}  alerts {picture.alerts:,}  blocked {picture.blocked:,}"
         f"  lag {picture.lag or 0:,}  latency p50/p95 {picture.p50 or 0:,} / {picture.p95 or 0:,} ms"
     )
 
 
-def _panel(picture: Picture, elapsed: float) -> RenderableType:
+def _panel(picture: DemoPicture, elapsed: float) -> RenderableType:
     sides = panel.sides(_figures(picture), _alerts(picture)) if picture.sent else None
     return panel.framed("demo", "card payments  →  Spark  →  alerts", picture, elapsed, sides)
 
 
-def _figures(picture: Picture) -> RenderableType:
+def _figures(picture: DemoPicture) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
@@ -75,7 +75,7 @@ def _figures(picture: Picture) -> RenderableType:
     return table
 
 
-def _alerts(picture: Picture) -> RenderableType:
+def _alerts(picture: DemoPicture) -> RenderableType:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -94,7 +94,7 @@ def _alerts(picture: Picture) -> RenderableType:
     return table
 
 
-def summary(scores: list[Score], picture: Picture) -> None:
+def summary(scores: list[Score], picture: DemoPicture) -> None:
     """Print what was found, compared with what was planted."""
     from rich.console import Console
 

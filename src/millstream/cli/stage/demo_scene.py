@@ -12,10 +12,10 @@ from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.librdkafka.consume import Reader
 from millstream.client.text.position import TopicPartition
+from millstream.examples.example import Event
 from millstream.examples.feed import Feed, now_ms
 from millstream.examples.fraud.check import Alert
 from millstream.examples.fraud.generate import PAYMENTS, Generator
-from millstream.examples.shape import Event
 
 ALERTS, TRUTH, REJECTED = "alerts", "payments.truth", "payments.rejected"
 

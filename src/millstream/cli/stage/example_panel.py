@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli.stage import panel
-from millstream.examples.shape import Example, Score
+from millstream.examples.example import Example, Score
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +20,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ](\d\d:\d\d:\d\d)")
 
 
 @dataclass(slots=True)
-class Picture(panel.Picture):
+class ExamplePicture(panel.Picture):
     """Everything the panel shows at one moment."""
 
     planted: int = 0
@@ -28,21 +28,21 @@ class Picture(panel.Picture):
     recent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
 
-def display(example: Example) -> panel.Screen[Picture]:
+def display(example: Example) -> panel.Screen[ExamplePicture]:
     return panel.display(partial(_panel, example), _line)
 
 
-def _line(picture: Picture) -> str:
+def _line(picture: ExamplePicture) -> str:
     results = "  ".join(f"{topic} {number:,}" for topic, number in picture.results.items())
     return f"events {picture.sent:,}  processed {picture.processed:,}  {results}"
 
 
-def _panel(example: Example, picture: Picture, elapsed: float) -> RenderableType:
+def _panel(example: Example, picture: ExamplePicture, elapsed: float) -> RenderableType:
     sides = panel.sides(_figures(picture), _results(example, picture)) if picture.sent else None
     return panel.framed(f"example {example.name}", example.title, picture, elapsed, sides)
 
 
-def _figures(picture: Picture) -> RenderableType:
+def _figures(picture: ExamplePicture) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
@@ -67,7 +67,7 @@ def _figures(picture: Picture) -> RenderableType:
     return table
 
 
-def _results(example: Example, picture: Picture) -> RenderableType:
+def _results(example: Example, picture: ExamplePicture) -> RenderableType:
     """The latest results of one topic: the one that the newest result came from."""
     from rich.text import Text
 
@@ -108,7 +108,7 @@ def _cell(value: Any) -> str:
 def ending(
     example: Example,
     scores: Sequence[Score],
-    picture: Picture,
+    picture: ExamplePicture,
     view: tuple[Sequence[str], Sequence[Sequence[Any]]],
     *,
     good: bool,
@@ -134,7 +134,7 @@ def ending(
     else:
         console.print(
             f"[red]✗[/] Too little was found, or too much: at least {example.recall:.0%} of what was planted"
-            f" should be, and {example.precision:.0%} of what is given should be right."
+            f" should be found, and {example.precision:.0%} of the results should be right."
         )
     print("Where to look next:")
     for command, meaning in (

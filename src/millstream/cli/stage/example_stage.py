@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.stage.example_panel import Picture, display, ending
+from millstream.cli.stage.example_panel import ExamplePicture, display, ending
 from millstream.cli.stage.stage import Enough, Stage, remove
 from millstream.cli.terminal.signals import Interrupts
 from millstream.client.connect import Connection
@@ -21,8 +21,8 @@ from millstream.client.librdkafka.consume import Reader
 from millstream.client.librdkafka.produce import send_one
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import ConfigError
+from millstream.examples.example import Example, Score
 from millstream.examples.feed import Feed, now_ms
-from millstream.examples.shape import Example, Score
 from millstream.jobs.report import TOPIC as STATUS_TOPIC
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def play(
     return 0 if good else 1
 
 
-class Rows(threading.Thread):
+class ResultReader(threading.Thread):
     """Reads the topics of results as any consumer would, on its own thread."""
 
     def __init__(self, connection: Connection, topics: Sequence[str]) -> None:
@@ -105,16 +105,16 @@ class Rows(threading.Thread):
             self.error = error
 
 
-class _Example(Stage[Picture]):
+class _Example(Stage[ExamplePicture]):
     """One example, from its first event to its score."""
 
     _feed: Feed
-    _rows: Rows
+    _rows: ResultReader
 
     def __init__(
         self, example: Example, home: Path, interrupts: Interrupts, closing: ExitStack, *, keep: bool
     ) -> None:
-        super().__init__(home, display(example), Picture(), interrupts, closing)
+        super().__init__(home, display(example), ExamplePicture(), interrupts, closing)
         self._example = example
         self._keep = keep
         self._began = 0.0
@@ -139,7 +139,7 @@ class _Example(Stage[Picture]):
             seed=seed, start_ms=now_ms() - round(1000 * (span - seconds)), seconds=span
         )
         self._feed = Feed(connection, generator, speed=example.speed)
-        self._rows = Rows(connection, list(example.results))
+        self._rows = ResultReader(connection, list(example.results))
         if not console:
             self.picture.console = f"`millstream console --broker {connection.address}` shows it meanwhile"
         self.picture.wanted, self._began = seconds, time.monotonic()
@@ -186,8 +186,9 @@ class _Example(Stage[Picture]):
             if there:
                 raise ConfigError(
                     f"the broker at {connection.address} has {', '.join(there)} already, and the example"
-                    " would take what is in there for its own; leave --broker out, or delete them, if you can"
-                    f" do without: `millstream topic delete {' '.join(there)}`"
+                    " would mistake their records for its own; leave out --broker, or delete the"
+                    " topics if you"
+                    f" don't need them: `millstream topic delete {' '.join(there)}`"
                 )
             if not own and not self._keep:
                 before = STATUS_TOPIC in known
@@ -250,7 +251,7 @@ class _Example(Stage[Picture]):
         return good
 
     def _view(self) -> tuple[list[str], list[list[Any]]]:
-        from millstream.views.views import open_reader
+        from millstream.views.opening import open_reader
 
         reader = open_reader(self.home / "pipeline" / "views.db")
         try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from millstream.examples.shape import Score
+    from millstream.examples.example import Score
 
 _BARS = " ▁▂▃▄▅▆▇█"
 

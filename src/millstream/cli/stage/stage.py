@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.client.connect import Connection
     from millstream.pipeline.dsl.topology import Topology
     from millstream.pipeline.run.job import Job
-    from millstream.pipeline.run.progress import Progress
+    from millstream.pipeline.run.reporting.progress import BatchProgress
 
 # In a one-minute run, optimised compilation doesn't pay off: compile quickly, without whole-stage code.
 _SHORT_LIVED = {
@@ -92,9 +92,10 @@ class Stage(Generic[P]):
         """Start the pipeline on Spark. The job reports its status as one of ``millstream run`` does, so that
         the console started here, or any other console of the broker, shows it.
         """
-        from millstream.pipeline.run.job import Job, Settings
-        from millstream.pipeline.run.status_writer import StatusWriter
-        from millstream.pipeline.spark.engine import end_engine, start_engine
+        from millstream.pipeline.run.job import Job
+        from millstream.pipeline.run.reporting.status_writer import StatusWriter
+        from millstream.pipeline.run.settings import JobSettings
+        from millstream.pipeline.spark.jvm import end_engine, start_engine
 
         began = self.begin("starting Spark")
         engine = start_engine(title, master=master, log_file=self.home / "spark.log", settings=_SHORT_LIVED)
@@ -107,7 +108,7 @@ class Stage(Generic[P]):
         status = self.closing.enter_context(StatusWriter(connection))
         self.job = job = Job(
             flow,
-            Settings(
+            JobSettings(
                 connection,
                 str(self.home / "pipeline"),
                 new_ledger=True,
@@ -136,11 +137,11 @@ class Stage(Generic[P]):
         try:
             with needs_extra():
                 from millstream.console.run import Console
-                from millstream.console.settings import Settings
+                from millstream.console.settings import ConsoleSettings
         except MillstreamError as missing:
             self.picture.console = f"none: {missing}"
             return
-        settings = Settings(connection, views=(str(self.home / "pipeline" / "views.db"),))
+        settings = ConsoleSettings(connection, views=(str(self.home / "pipeline" / "views.db"),))
         try:
             served = Console(settings, listen=_CONSOLE).start()
         except MillstreamError:
@@ -199,7 +200,7 @@ class Stage(Generic[P]):
     def look_closer(self) -> None:
         """Update the parts of the picture that take a moment to read. Called about twice a second."""
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: BatchProgress) -> None:
         """Count a finished batch. Called by one of the job's threads."""
         picture = self.picture
         self.progressed = time.monotonic()

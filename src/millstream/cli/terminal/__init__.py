@@ -1,1 +1,4 @@
-"""What all commands share: options, ``--help``, output, signals, and mistakes told in plain words."""
+"""What all commands share: options, ``--help``, output, signals, and mistakes told in plain words. May import
+``core``, ``client``, ``registry`` and, of ``cli``, only ``schema``. Start with ``options`` (what users type)
+and ``output`` (what they see).
+"""

@@ -11,7 +11,7 @@ from millstream.cli.terminal.output import note
 from millstream.core.errors import UndecodableRecord
 
 if TYPE_CHECKING:
-    from millstream.client.text.template import Record, Template
+    from millstream.client.text.template import ReceivedRecord, Template
 
 
 class Decode(StrEnum):
@@ -24,7 +24,7 @@ class Decode(StrEnum):
 class Decoded:
     """A record whose key or value was decoded. A template reads JSON from it instead of the bytes."""
 
-    def __init__(self, record: Record, structured: dict[str, Any]) -> None:
+    def __init__(self, record: ReceivedRecord, structured: dict[str, Any]) -> None:
         self._record = record
         self.structured = structured
 
@@ -77,9 +77,9 @@ class RecordDecoder:
             except UndecodableRecord as error:
                 where = f"{record.topic()}[{record.partition()}]@{record.offset()}: {part}: {error}"
                 if self._wanted is not None:
-                    raise UndecodableRecord(f"{where}; --decode auto leaves it as it is") from None
+                    raise UndecodableRecord(f"{where}; --decode auto leaves it unchanged") from None
                 if not self._told:
-                    note(f"{where}; left as it is, as others like it will be")
+                    note(f"{where}; left unchanged, and so will others like it")
                 self._told = True
         return Decoded(record, structured) if structured else record
 

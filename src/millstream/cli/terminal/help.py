@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Entry(NamedTuple):
+class HelpEntry(NamedTuple):
     """One line of a list: a command, an argument, an option or an example, and its meaning."""
 
     term: str
@@ -34,8 +34,8 @@ class Page:
     path: str
     usage: str
     paragraphs: tuple[str, ...]
-    sections: tuple[tuple[str, tuple[Entry, ...]], ...]
-    examples: tuple[Entry, ...]
+    sections: tuple[tuple[str, tuple[HelpEntry, ...]], ...]
+    examples: tuple[HelpEntry, ...]
 
 
 def examples(*lines: tuple[str, str]) -> str:
@@ -45,13 +45,13 @@ def examples(*lines: tuple[str, str]) -> str:
 
 def page(command: Any, context: Any) -> Page:
     """The help of a command or a group of commands."""
-    sections: dict[str, list[Entry]] = {}
+    sections: dict[str, list[HelpEntry]] = {}
     pieces = []
     for parameter in command.get_params(context):
         if getattr(parameter, "hidden", False):
             continue
         if parameter.param_type_name == "argument":
-            sections.setdefault("Arguments", []).append(Entry(_metavar(parameter), parameter.help or ""))
+            sections.setdefault("Arguments", []).append(HelpEntry(_metavar(parameter), parameter.help or ""))
             pieces.append(_metavar(parameter))
         else:
             title = getattr(parameter, "rich_help_panel", None) or "Options"
@@ -59,7 +59,7 @@ def page(command: Any, context: Any) -> Page:
     if isinstance(command, TyperGroup):
         pieces.append("COMMAND ...")
         sections["Commands"] = [
-            Entry(name, _summary(found))
+            HelpEntry(name, _summary(found))
             for name in command.list_commands(context)
             if (found := command.get_command(context, name)) is not None and not found.hidden
         ]
@@ -70,11 +70,11 @@ def page(command: Any, context: Any) -> Page:
         " ".join([context.command_path, "[OPTIONS]", *pieces]),
         tuple(" ".join(part.split()) for part in inspect.cleandoc(command.help or "").split("\n\n")),
         tuple((title, tuple(sections[title])) for title in ordered),
-        tuple(Entry(*line.split("\t")) for line in (command.epilog or "").splitlines()),
+        tuple(HelpEntry(*line.split("\t")) for line in (command.epilog or "").splitlines()),
     )
 
 
-def _option(option: Any) -> Entry:
+def _option(option: Any) -> HelpEntry:
     names = sorted(option.opts, key=lambda name: name.startswith("--"))
     term = ", ".join(names)
     if not names[0].startswith("-") or names[0].startswith("--"):
@@ -88,7 +88,7 @@ def _option(option: Any) -> Entry:
         meaning += f" [default: {getattr(option.default, 'value', option.default)}]"
     if option.envvar:
         meaning += f" [environment: {option.envvar}]"
-    return Entry(term, meaning)
+    return HelpEntry(term, meaning)
 
 
 def _metavar(parameter: Any) -> str:
@@ -141,7 +141,7 @@ class Command(TyperCommand):
         _help(self, ctx, formatter)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands whose ``--help`` is printed by ``render``."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -154,7 +154,7 @@ class App(typer.Typer):
     def __init__(self, **settings: Any) -> None:
         super().__init__(
             **{
-                "cls": Group,
+                "cls": CommandGroup,
                 "add_completion": False,
                 "no_args_is_help": True,
                 "rich_markup_mode": None,

@@ -14,7 +14,7 @@ _WORDS = {
     "less_than_equal": "{value} is more than {le}",
     "greater_than": "{value} is not more than {gt}",
     "less_than": "{value} is not less than {lt}",
-    "enum": "{value} is none of {expected}",
+    "enum": "{value} is not one of {expected}",
     "value_error": "{error}",
 }
 

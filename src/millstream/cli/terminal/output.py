@@ -141,5 +141,5 @@ def ask(question: str, *, yes: bool, option: str = "--yes") -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"{question} There is no terminal to ask at: pass {option} if that is meant.")
+        raise ConfigError(f"{question} There is no terminal to ask on: pass {option} to confirm.")
     typer.confirm(question, abort=True, err=True)

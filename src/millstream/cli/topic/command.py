@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +19,7 @@ from millstream.cli.terminal.output import Output, OutputOption, ask, note, say,
 from millstream.cli.topic.export import EXPORT_EXAMPLES, export
 from millstream.client.connect import Connection
 from millstream.core.errors import ConfigError, RequestFailed
-from millstream.core.units import count
+from millstream.core.units import count, did_you_mean
 
 app = App(help="Create, inspect, change, delete, trim and export topics.")
 
@@ -92,19 +91,20 @@ def create(
                 number = partitions or len(admin.partitions([name]))
                 say(f"created {name} with {count(number, 'partition')}")
             else:
-                say(f"{name} is already there")
+                say(f"{name} already exists")
 
 
 def _with_near_setting(error: RequestFailed, settings: Any) -> RequestFailed:
     """Add the most similar known setting to an error. Apache Kafka only says that a setting is unknown;
     millstream's broker suggests one itself.
     """
-    from millstream.core.config import TopicConfig, settings_of
+    from millstream.core.config import settings_of
+    from millstream.core.topic_config import TopicConfig
 
     known = settings_of(TopicConfig)
     for name in settings if "did you mean" not in str(error) else ():
-        if name not in known and (near := difflib.get_close_matches(name, known, n=1)):
-            return RequestFailed(error.code, error.name, f"{error}; did you mean {near[0]!r}?")
+        if name not in known and (hint := did_you_mean(name, known)):
+            return RequestFailed(error.code, error.name, f"{error}; {hint}")
     return error
 
 
@@ -190,15 +190,15 @@ def describe(
     all topics on it grow as far as their retention allows.
     """
     from millstream.cli.topic.description import described, show_description
-    from millstream.client.insight.outlook import look_ahead
+    from millstream.client.insight.horizon import look_ahead
     from millstream.client.librdkafka.admin import Admin
     from millstream.core.clock import SystemClock
 
     now_ms = SystemClock().now_ms()
     with Admin(connection) as admin:
         found = admin.describe_topics(topics)
-        outlook = look_ahead(admin, now_ms)
-        topics_described = [described(admin, topic, outlook) for topic in found]
+        horizon = look_ahead(admin, now_ms)
+        topics_described = [described(admin, topic, horizon) for topic in found]
     if output is Output.JSON:
         show_json(topics_described)
         return
@@ -292,7 +292,7 @@ def add_partitions(
     from millstream.client.librdkafka.admin import Admin
 
     if (add is None) == (total is None):
-        raise ConfigError("say either --add, how many more, or --total, how many in all")
+        raise ConfigError("give either --add (how many more) or --total (how many in total)")
     with Admin(connection) as admin:
         before = len(admin.partitions([topic]))
         wanted = total if total is not None else before + (add or 0)
@@ -302,7 +302,10 @@ def add_partitions(
             )
         admin.add_partitions(topic, wanted)
     say(f"{topic} has {count(wanted, 'partition')} now, {before} before")
-    note("keys are spread anew: new records of a key may go to another partition than its old ones")
+    note(
+        "keys are distributed differently now: new records of a key may go to another partition"
+        " than its old ones"
+    )
 
 
 @app.command(
@@ -334,12 +337,12 @@ def trim(
 ) -> None:
     """Delete the oldest records of a topic, up to a position."""
     from millstream.client.librdkafka.admin import Admin
-    from millstream.client.text.position import parse_position
+    from millstream.client.text.position import chosen_partitions, parse_position
     from millstream.core.clock import SystemClock
 
     position = parse_position(to, SystemClock().now_ms())
     with Admin(connection) as admin:
-        places = chosen_partitions(admin.partitions([topic]), partition)
+        places = chosen_partitions(admin.partitions([topic]), partition or ())
         bounds = admin.bounds(places)
         targets = admin.resolve(dict.fromkeys(places, position), bounds=bounds)
         doomed = sum(targets[place] - bounds[place].start for place in places)
@@ -365,21 +368,6 @@ def trim(
     show_table(["partition", "old start", "new start", "deleted"], [list(row.values()) for row in rows])
     if dry_run:
         note("nothing was deleted (--dry-run)")
-
-
-def chosen_partitions(places: list[Any], wanted: list[int] | None) -> list[Any]:
-    """The partitions with the given numbers, or all if none are given."""
-    if not wanted:
-        return places
-    there = {place.partition for place in places}
-    for index in wanted:
-        if index not in there:
-            raise ConfigError(
-                f"there is no partition {index}; {places[0].topic} has 0 to {len(there) - 1}"
-                if places
-                else f"there is no partition {index}"
-            )
-    return [place for place in places if place.partition in set(wanted)]
 
 
 app.command(epilog=EXPORT_EXAMPLES)(export)

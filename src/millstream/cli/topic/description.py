@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from millstream.cli.terminal.output import note, say, show_table
-from millstream.client.insight.outlook import Outlook
+from millstream.client.insight.horizon import Horizon
 from millstream.client.librdkafka.admin import Admin, TopicInfo
 from millstream.client.protocol.extents import archived_extents
 from millstream.client.text.position import TopicPartition
 from millstream.client.text.template import utc
-from millstream.core.config import TopicConfig, settings_of
+from millstream.core.config import settings_of
+from millstream.core.topic_config import TopicConfig
 from millstream.core.units import bytes_text, count, duration_text
 
 _WIDTH = min(100, shutil.get_terminal_size().columns)
@@ -23,9 +24,9 @@ _STOPPED, _UNCOMPACTED = "millstream.stopped.state", "millstream.uncompacted.sta
 _NO_LIMIT = 2**31 - 1  # from here on, a number means "never" or "no limit"
 
 
-def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any]:
+def described(admin: Admin, topic: TopicInfo, horizon: Horizon) -> dict[str, Any]:
     places = [TopicPartition(topic.name, partition.index) for partition in topic.partitions]
-    problems = {place: outlook.problems[place] for place in places if place in outlook.problems}
+    problems = {place: horizon.problems[place] for place in places if place in horizon.problems}
     bounds = admin.bounds(places, problems=problems)
     newest = admin.newest_if_told(bounds)
     extents = archived_extents(admin.connection, bounds)
@@ -41,7 +42,7 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
                 "end": end,
                 "records": None if start is None or end is None else end - start,
                 "newest": None if time is None else utc(time),
-                "bytes": outlook.sizes.get(place),
+                "bytes": horizon.sizes.get(place),
                 "local_start": extents[place].local_start if place in extents else start,
                 "archived_end": extents[place].archived_end if place in extents else None,
                 "leader": partition.leader,
@@ -65,7 +66,7 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
         "overload": policy and {"policy": policy.value, "state": state and state.value},
         "compaction": compaction and compaction.value,
         "memory": memory and memory.value,
-        "horizon": _horizon(outlook, topic),
+        "horizon": _horizon(horizon, topic),
         "settings": [
             {
                 "name": value.name,
@@ -78,17 +79,17 @@ def described(admin: Admin, topic: TopicInfo, outlook: Outlook) -> dict[str, Any
     }
 
 
-def _horizon(outlook: Outlook, topic: TopicInfo) -> dict[str, Any]:
+def _horizon(horizon: Horizon, topic: TopicInfo) -> dict[str, Any]:
     """How far back the topic reaches, and how soon the first disk is full."""
-    ahead = outlook.topics[topic.name]
-    full = [disk.full_seconds for disk in outlook.disks if disk.full_seconds is not None]
+    ahead = horizon.topics[topic.name]
+    full = [disk.full_seconds for disk in horizon.disks if disk.full_seconds is not None]
     volume = ahead.bytes_per_second
     return {
         "records_per_second": round(ahead.records_per_second, 3),
         "bytes_per_second": None if volume is None else round(volume, 3),
         "kept_ms": _ms(ahead.kept_seconds),
         "oldest": None if ahead.oldest_ms is None else utc(ahead.oldest_ms),
-        "disk_free_bytes": min((disk.free_bytes for disk in outlook.disks), default=None),
+        "disk_free_bytes": min((disk.free_bytes for disk in horizon.disks), default=None),
         "disk_full_ms": _ms(min(full, default=None)),
     }
 
@@ -149,9 +150,9 @@ def show_description(topic: dict[str, Any], *, now_ms: int, all_settings: bool) 
     show_table(columns, rows)
     for partition in partitions:
         if partition["problem"]:
-            note(f"partition {partition['partition']}: not all of it is known: {partition['problem']}")
+            note(f"partition {partition['partition']}: not fully known: {partition['problem']}")
     if topic["stopped"]:
-        say(f"stopped, no writes are taken in partition {topic['stopped']}")
+        say(f"stopped, no writes are accepted in partition {topic['stopped']}")
     overload = topic["overload"]
     if overload is not None and (overload["state"] or overload["policy"] != "buffer"):
         say(f"overload: {overload['policy']}" + (f"; {overload['state']}" if overload["state"] else ""))

@@ -92,12 +92,12 @@ def export(
     from millstream.cli.terminal.signals import Interrupts
     from millstream.client.text.position import parse_duration_ms
     from millstream.integration.files.export import Export
-    from millstream.integration.files.shapes import Lines, Parquet
+    from millstream.integration.files.formats import Lines, Parquet
     from millstream.integration.files.store import open_store
 
     most_bytes, most_ms = parse_size(size, "--size"), parse_duration_ms(every)
     if text and format is not FileFormat.PARQUET:
-        raise ConfigError("--text goes with --format parquet: JSON Lines has text wherever it is text")
+        raise ConfigError("--text requires --format parquet: JSON Lines always has text as text")
     shape: Any = Lines if format is FileFormat.JSONL else partial(Parquet, text=text)
     store = open_store(to)
     try:

@@ -12,11 +12,13 @@ from itertools import chain
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.groups import GroupInfo, GroupListing, describe_classic, describe_consumer
-from millstream.client.protocol import raw
 from millstream.client.protocol.cluster import Cluster, Committed, commits_in
-from millstream.client.protocol.raw import Link
+from millstream.client.protocol.link import Link
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import RequestFailed
+from millstream.wire.api_keys import (
+    OFFSET_FETCH,
+)
 
 _AT_ONCE = 200  # groups in a request: other clients' requests wait for at most one of these
 _OFFSETS_OF_MANY = 8  # the first version of OffsetFetch for several groups; Kafka has it since 3.0
@@ -75,11 +77,11 @@ def _commits(
     cluster: Cluster, link: Link, names: Sequence[str]
 ) -> dict[str, Mapping[TopicPartition, Committed]]:
     found: dict[str, Mapping[TopicPartition, Committed]] = {}
-    if link.newest(raw.OFFSET_FETCH) < _OFFSETS_OF_MANY:
+    if link.newest(OFFSET_FETCH) < _OFFSETS_OF_MANY:
         return {name: cluster.commits(name, require_stable=False) for name in names}
     for some in _parts(names):
         fields = {"groups": [{"group_id": name, "topics": None} for name in some], "require_stable": False}
-        for group in link.request(raw.OFFSET_FETCH, fields, _OFFSETS_OF_MANY).groups:
+        for group in link.request(OFFSET_FETCH, fields, _OFFSETS_OF_MANY).groups:
             try:
                 found[str(group.group_id)] = commits_in(group, group.group_id)
             except RequestFailed:

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.client.insight.outlook import NOT_WRITTEN, Writing, retention_of, writing
-from millstream.client.insight.times import Spot, times_at
+from millstream.client.insight.horizon import NOT_WRITTEN, WriteRate, retention_of, writing
+from millstream.client.insight.times import PartitionOffset, times_at
 from millstream.client.librdkafka.admin import Admin, Problems
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.protocol.sizes import log_dirs, partition_sizes
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.core.errors import RequestFailed
-from millstream.core.horizon import Keeping, Reader, seconds_to_loss
+from millstream.core.horizon import ReaderPace, Retained, seconds_to_loss
 
 _LOSSES = "millstream.losses"
-_NO_RETENTION = Keeping()
+_NO_RETENTION = Retained()
 UNKNOWN = Bounds(-1, -1)  # of a partition that could not be queried
 
 
@@ -57,8 +57,8 @@ class Lag:
     member: str | None
     oldest_ms: int | None
     newest_ms: int | None = None
-    keeping: Keeping = _NO_RETENTION
-    writing: Writing = NOT_WRITTEN
+    keeping: Retained = _NO_RETENTION
+    writing: WriteRate = NOT_WRITTEN
     read_per_second: float = 0.0
     problem: str = ""  # why some of it is not known
 
@@ -95,7 +95,7 @@ class Lag:
         age, behind = self.age_ms(now_ms), self.behind_ms
         seconds = seconds_to_loss(
             self.keeping,
-            Reader(
+            ReaderPace(
                 self.records,
                 self.records * (self.writing.bytes_per_record or 0.0),
                 None if age is None else age / 1000,
@@ -123,7 +123,7 @@ def group_lag(admin: Admin, group: str, now_ms: int) -> list[Lag]:
     problems: Problems = {}
     bounds = admin.bounds(places, committed_only=True, problems=problems)
     unread = {
-        place: Spot(place, max(committed[place], bounds[place].start))
+        place: PartitionOffset(place, max(committed[place], bounds[place].start))
         for place in places
         if place in committed and place in bounds and committed[place] < bounds[place].end
     }

@@ -10,19 +10,25 @@ All requests here are Kafka's own (KIP-664), so this works on any cluster since 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from millstream.client.protocol import raw
+from millstream.client.errors import refused
 from millstream.client.protocol.cluster import LATEST, TRANSACTION, Cluster
-from millstream.client.protocol.raw import Link, refused
+from millstream.client.protocol.link import Link
 from millstream.client.protocol.transaction_requests import TransactionCoordinator
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError, RequestFailed
 from millstream.core.kafka_errors import TRANSACTIONAL_ID_NOT_FOUND, UNSUPPORTED_VERSION
+from millstream.core.units import did_you_mean
+from millstream.wire.api_keys import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    WRITE_TXN_MARKERS,
+)
 
 NO_TIMEOUT_MS = 2**31 - 1  # the timeout of a two-phase producer's transactions (KIP-939)
 UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -156,7 +162,7 @@ class OpenTransactions:
         for state in self._described(UNFINISHED):
             if state.producer_id == writer.producer_id and partition in _places(state):
                 raise ConfigError(
-                    f"the transaction at offset {start} of {partition} does not hang: it is that of"
+                    f"the transaction at offset {start} of {partition} does not hang: it belongs to"
                     f" {state.transactional_id!r}; `millstream txn abort {state.transactional_id}` ends it"
                 )
         return _hanging(writer, self._bounds([partition]))
@@ -175,7 +181,7 @@ class OpenTransactions:
         }
 
         def ask() -> None:
-            answer = self._cluster.leader(partition).request(raw.WRITE_TXN_MARKERS, {"markers": [marker]})
+            answer = self._cluster.leader(partition).request(WRITE_TXN_MARKERS, {"markers": [marker]})
             for one in answer.markers:
                 for topic in one.topics:
                     for entry in topic.partitions:
@@ -212,7 +218,7 @@ class OpenTransactions:
                 for place in partitions:
                     topics.setdefault(place.topic, []).append(place.partition)
                 wanted = [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()]
-                answer = link.request(raw.DESCRIBE_PRODUCERS, {"topics": wanted})
+                answer = link.request(DESCRIBE_PRODUCERS, {"topics": wanted})
                 for topic in answer.topics:
                     for entry in topic.partitions:
                         place = TopicPartition(topic.name, entry.partition_index)
@@ -244,11 +250,12 @@ class OpenTransactions:
         def ask() -> list[Any]:
             found = []
             for link in self._cluster.every_link():
-                if link.newest(raw.LIST_TRANSACTIONS) < 0:
+                if link.newest(LIST_TRANSACTIONS) < 0:
                     reason = f"the broker at {link.address} can't; Apache Kafka can since 3.0"
                     raise refused(UNSUPPORTED_VERSION, "listing transactions", reason)
                 answer = link.request(
-                    raw.LIST_TRANSACTIONS, {"state_filters": list(states or ()), "producer_id_filters": []}
+                    LIST_TRANSACTIONS,
+                    {"state_filters": list(states or ()), "producer_id_filters": []},
                 )
                 if answer.error_code:
                     raise refused(int(answer.error_code), "listing transactions")
@@ -261,17 +268,16 @@ class OpenTransactions:
     def _ask_describe(self, link: Link, names: list[str]) -> list[Any]:
         if not names:
             return []
-        answer = link.request(raw.DESCRIBE_TRANSACTIONS, {"transactional_ids": names})
+        answer = link.request(DESCRIBE_TRANSACTIONS, {"transactional_ids": names})
         return list(answer.transaction_states)
 
     def _unknown(self, transactional_id: str) -> RequestFailed:
         names = [state.transactional_id for state in self._described(None)]
-        near = difflib.get_close_matches(transactional_id, names, n=3, cutoff=0.6)
-        hint = f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+        hint = did_you_mean(transactional_id, names, most=3)
         return refused(
             TRANSACTIONAL_ID_NOT_FOUND,
             f"transactional id {transactional_id!r}",
-            f"there is none at {self._cluster.connection.address}{hint}",
+            f"there is none at {self._cluster.connection.address}{hint and f'; {hint}'}",
         )
 
 

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from millstream.client.connect import Connection
+from millstream.client.errors import refused
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
-from millstream.client.protocol.raw import Fetched, refused
+from millstream.client.protocol.link import Fetched
 from millstream.client.protocol.unreadable import Unreadable, damaged, unreadable_in
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.core.errors import CorruptBatch
@@ -23,7 +24,7 @@ from millstream.records.build import Record, read_records
 from millstream.records.fetched import examined, next_offset
 from millstream.records.markers import Marker, read_marker
 
-__all__ = ["Batch", "Peek", "Record", "State", "Stretch"]
+__all__ = ["Peek", "PeekedBatch", "Record", "State", "Stretch"]
 
 FETCH_BYTES = 1024 * 1024
 _WAIT_MS = 500  # for records that have to come from an archive; all others come at once
@@ -34,7 +35,7 @@ _LARGEST_BATCH = 64 * 1024 * 1024  # after decompression
 State = Literal["plain", "committed", "aborted", "open", "commit marker", "abort marker"]
 
 
-class Batch(NamedTuple):
+class PeekedBatch(NamedTuple):
     """Records that were written together, and what is true of all of them."""
 
     state: State
@@ -46,7 +47,7 @@ class Batch(NamedTuple):
 class Stretch(NamedTuple):
     """What one Fetch returned. Continue at ``next_offset``; it is ``until`` if there is no more."""
 
-    batches: list[Batch]
+    batches: list[PeekedBatch]
     next_offset: int
     size: int  # bytes received
     unreadable: Unreadable | None = None  # records that exist but can't be read; the stretch ends with them
@@ -140,7 +141,7 @@ def _stretch(answer: Fetched, first: int, until: int, *, ended: bool, everything
         ]
         log_append_time = bool(header.attributes & LOG_APPEND_TIME)
         if records and state is not None:
-            batches.append(Batch(state, header.leader_epoch, log_append_time, records))
+            batches.append(PeekedBatch(state, header.leader_epoch, log_append_time, records))
     following = min(until, next_offset(answer.records, first, until))
     if following == first:  # nothing is left: compaction removed the last ones
         stable = answer.last_stable_offset

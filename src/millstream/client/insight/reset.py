@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from millstream.client.insight.times import Spot, times_at
+from millstream.client.insight.times import PartitionOffset, times_at
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.text.position import Bounds, Position, TopicPartition
 from millstream.core.errors import ConfigError, RequestFailed
@@ -20,7 +20,7 @@ NON_EMPTY_GROUP = 68
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class OffsetMove:
     """One partition's offset, from ``old`` (None: nothing committed) to ``new``. ``first_ms`` and
     ``last_ms`` are the times of the first and the last record between the two, if they are known."""
 
@@ -59,7 +59,7 @@ def planned(
     position: Position,
     topics: Collection[str] = (),
     partitions: Collection[int] = (),
-) -> list[Move]:
+) -> list[OffsetMove]:
     """Where every partition of a group would be moved to: those of ``topics`` (by default all that it has
     committed), restricted to ``partitions`` if any are given."""
     committed = admin.committed(group)
@@ -75,19 +75,22 @@ def planned(
                 )
         origins = committed
     targets = admin.resolve(dict.fromkeys(places, position), bounds=bounds, origins=origins)
-    return [Move(place, committed.get(place), targets[place], bounds[place]) for place in places]
+    return [OffsetMove(place, committed.get(place), targets[place], bounds[place]) for place in places]
 
 
-def with_times(admin: Admin, moves: Sequence[Move]) -> list[Move]:
+def with_times(admin: Admin, moves: Sequence[OffsetMove]) -> list[OffsetMove]:
     """The same moves, with the times of what is between old and new: two small fetches per partition."""
     between = {
-        move.partition: (Spot(move.partition, move.between.start), Spot(move.partition, move.between.end - 1))
+        move.partition: (
+            PartitionOffset(move.partition, move.between.start),
+            PartitionOffset(move.partition, move.between.end - 1),
+        )
         for move in moves
         if move.between.start < move.between.end
     }
     times = times_at(admin.connection, {spot for spots in between.values() for spot in spots})
 
-    def timed(move: Move) -> Move:
+    def timed(move: OffsetMove) -> OffsetMove:
         if move.partition not in between:
             return move
         first, last = between[move.partition]
@@ -96,7 +99,7 @@ def with_times(admin: Admin, moves: Sequence[Move]) -> list[Move]:
     return [timed(move) for move in moves]
 
 
-def carry_out(admin: Admin, group: str, moves: Sequence[Move]) -> None:
+def carry_out(admin: Admin, group: str, moves: Sequence[OffsetMove]) -> None:
     """Commit the new offsets. Doing it twice has the same effect as doing it once."""
     try:
         admin.commit(group, {move.partition: move.new for move in moves})
@@ -109,7 +112,7 @@ def carry_out(admin: Admin, group: str, moves: Sequence[Move]) -> None:
 def refuse_to_move(admin: Admin, group: str, *, new: bool) -> None:
     """Raise if the group has members. Also if there is no such group, unless it may be a ``new`` one."""
     refuse_while_active(
-        admin, group, "they would go on from where they are and commit over the new offsets", new=new
+        admin, group, "they would continue from their own positions and overwrite the new offsets", new=new
     )
 
 

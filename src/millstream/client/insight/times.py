@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from millstream.client.connect import Connection
+from millstream.client.errors import refused
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.raw import Fetched, Link, refused
+from millstream.client.protocol.link import Fetched, Link
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import CorruptBatch, RequestFailed
 from millstream.core.kafka_errors import OFFSET_OUT_OF_RANGE
@@ -25,7 +26,7 @@ _WAIT_MS = 500  # for records that have to come from an archive; all others come
 _BATCHES = 10  # searched one after the other for a record: compaction and markers leave some without one
 
 
-class Spot(NamedTuple):
+class PartitionOffset(NamedTuple):
     """An offset of a partition."""
 
     partition: TopicPartition
@@ -33,8 +34,10 @@ class Spot(NamedTuple):
 
 
 def times_at(
-    connection: Connection, spots: Collection[Spot], problems: dict[TopicPartition, str] | None = None
-) -> dict[Spot, int]:
+    connection: Connection,
+    spots: Collection[PartitionOffset],
+    problems: dict[TopicPartition, str] | None = None,
+) -> dict[PartitionOffset, int]:
     """The time, in ms, of the first record at or after each offset. Offsets without an answer are left out:
     the offset is the end or was deleted, the partition has no leader at the moment, or it can't be read
     there, for example in an archive that is not reachable. ``problems`` collects what the broker said."""
@@ -49,15 +52,17 @@ def times_at(
         cluster.close()
 
 
-def _times(cluster: Cluster, spots: Collection[Spot], problems: dict[TopicPartition, str]) -> dict[Spot, int]:
+def _times(
+    cluster: Cluster, spots: Collection[PartitionOffset], problems: dict[TopicPartition, str]
+) -> dict[PartitionOffset, int]:
     cluster.topics({spot.partition.topic for spot in spots})
-    by_leader: dict[Link, list[Spot]] = {}
+    by_leader: dict[Link, list[PartitionOffset]] = {}
     for spot in spots:
         try:
             by_leader.setdefault(cluster.leader(spot.partition), []).append(spot)
         except RequestFailed:
             continue
-    found: dict[Spot, int] = {}
+    found: dict[PartitionOffset, int] = {}
     for link, led in by_leader.items():
         left = dict(zip(led, led, strict=True))  # where to look for each one next
         for _ in range(_BATCHES):
@@ -68,8 +73,11 @@ def _times(cluster: Cluster, spots: Collection[Spot], problems: dict[TopicPartit
 
 
 def _look(
-    link: Link, places: dict[Spot, Spot], found: dict[Spot, int], problems: dict[TopicPartition, str]
-) -> dict[Spot, Spot]:
+    link: Link,
+    places: dict[PartitionOffset, PartitionOffset],
+    found: dict[PartitionOffset, int],
+    problems: dict[TopicPartition, str],
+) -> dict[PartitionOffset, PartitionOffset]:
     """Ask once for each. Returns those without an answer, with the offset to continue at."""
     left = {}
     for some in _parts(places.items()):
@@ -83,11 +91,13 @@ def _look(
             if time_ms is not None:
                 found[spot] = time_ms
             elif following > offset:
-                left[spot] = Spot(partition, following)
+                left[spot] = PartitionOffset(partition, following)
     return left
 
 
-def _parts(places: Iterable[tuple[Spot, Spot]]) -> Iterable[list[tuple[Spot, Spot]]]:
+def _parts(
+    places: Iterable[tuple[PartitionOffset, PartitionOffset]],
+) -> Iterable[list[tuple[PartitionOffset, PartitionOffset]]]:
     rest = iter(places)
     return iter(lambda: list(itertools.islice(rest, _IN_FLIGHT)), [])
 

@@ -6,16 +6,16 @@ one request covers many partitions. Errors are RequestFailed with Kafka's code, 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.client.connect import ours, theirs
+from millstream.client.connect import from_librdkafka, to_librdkafka
 from millstream.client.librdkafka.groups import Groups
 from millstream.client.text.position import Bounds, Position, TopicPartition
 from millstream.core.errors import MillstreamError, RequestFailed
 from millstream.core.kafka_errors import UNKNOWN_TOPIC_OR_PARTITION
+from millstream.core.units import did_you_mean
 
 TOPIC_EXISTS = 36
 NO_LEADER = "it has no leader, so it can be neither read nor written; its broker's log says why"
@@ -151,12 +151,7 @@ class Admin(Groups):
 
     def unknown_topic(self, name: str) -> RequestFailed:
         """The error for a topic that does not exist, with the nearest names that do."""
-        near = difflib.get_close_matches(name, self.topics(), n=3, cutoff=0.6)
-        hint = (
-            f"did you mean {' or '.join(repr(other) for other in near)}?"
-            if near
-            else "`millstream topic list` shows those there are"
-        )
+        hint = did_you_mean(name, self.topics(), most=3) or "`millstream topic list` shows all topics"
         return RequestFailed(
             UNKNOWN_TOPIC_OR_PARTITION,
             "UNKNOWN_TOPIC_OR_PART",
@@ -381,12 +376,14 @@ class Admin(Groups):
         if not offsets:
             return {}
         futures = self._client.delete_records(
-            [theirs(partition, offset) for partition, offset in offsets.items()],
+            [to_librdkafka(partition, offset) for partition, offset in offsets.items()],
             operation_timeout=self._timeout,
             request_timeout=self._timeout,
         )
         return {
-            ours(partition): self._result(future, f"can't trim {ours(partition)}").low_watermark
+            from_librdkafka(partition): self._result(
+                future, f"can't trim {from_librdkafka(partition)}"
+            ).low_watermark
             for partition, future in futures.items()
         }
 
@@ -402,7 +399,7 @@ class Admin(Groups):
         if not specs:
             return {}
         futures = self._client.list_offsets(
-            {theirs(partition): spec for partition, spec in specs.items()},
+            {to_librdkafka(partition): spec for partition, spec in specs.items()},
             isolation_level=(
                 IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
             ),
@@ -411,11 +408,11 @@ class Admin(Groups):
         answers = {}
         for partition, future in futures.items():
             try:
-                answer = self._result(future, f"can't ask for the offsets of {ours(partition)}")
+                answer = self._result(future, f"can't look up the offsets of {from_librdkafka(partition)}")
             except RequestFailed as error:
                 if problems is None:
                     raise
-                problems[ours(partition)] = str(error)
+                problems[from_librdkafka(partition)] = str(error)
                 continue
-            answers[ours(partition)] = (answer.offset, answer.timestamp)
+            answers[from_librdkafka(partition)] = (answer.offset, answer.timestamp)
         return answers

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from millstream.client.connect import Complaints, Connection, failure, ours, theirs
+from millstream.client.connect import Connection, from_librdkafka, to_librdkafka
+from millstream.client.errors import Complaints, failure
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError, DataLoss
 
@@ -126,10 +127,10 @@ class GroupReader:
             place = TopicPartition(record.topic(), record.partition())
             first[place] = min(record.offset(), first.get(place, record.offset()))
         try:
-            held = {ours(partition) for partition in self._consumer.assignment()} & first.keys()
+            held = {from_librdkafka(partition) for partition in self._consumer.assignment()} & first.keys()
             stand = self._stand(held)
             for place in held:
-                self._consumer.seek(theirs(place, stand.get(place, first[place])))
+                self._consumer.seek(to_librdkafka(place, stand.get(place, first[place])))
         except KafkaException as error:
             raise failure(
                 error.args[0], self.connection, "can't read a batch again", complaints=self._complaints
@@ -143,17 +144,17 @@ class GroupReader:
         """Commit to the group's coordinator without waiting for it: only tools that show lag need it."""
         if offsets:
             self._consumer.commit(
-                offsets=[theirs(place, offset) for place, offset in offsets.items()], asynchronous=True
+                offsets=[to_librdkafka(place, offset) for place, offset in offsets.items()], asynchronous=True
             )
 
     def _stand(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         if self._positions is not None:
             return dict(self._positions())
-        asked = [theirs(place) for place in places]
+        asked = [to_librdkafka(place) for place in places]
         if not asked:
             return {}
         found = self._consumer.committed(asked, timeout=self.connection.patience)
-        return {ours(partition): partition.offset for partition in found if partition.offset >= 0}
+        return {from_librdkafka(partition): partition.offset for partition in found if partition.offset >= 0}
 
     def _good(self, messages: Iterable[Message]) -> list[Message]:
         records = []
@@ -169,10 +170,12 @@ class GroupReader:
 
     def _gone(self, place: TopicPartition) -> DataLoss:
         stand = self._stand([place]).get(place)
-        start, end = self._consumer.get_watermark_offsets(theirs(place), timeout=self.connection.patience)
+        start, end = self._consumer.get_watermark_offsets(
+            to_librdkafka(place), timeout=self.connection.patience
+        )
         return DataLoss(
             f"{place}: the next record to be read is {stand}, but the log holds {start} to {end}: records"
-            f" were deleted unread, or the topic was made anew. To go on, {self._repair}"
+            f" were deleted unread, or the topic was created again. To continue, {self._repair}"
         )
 
     def _still_ours(self, records: list[Message]) -> list[Message]:
@@ -190,12 +193,12 @@ class GroupReader:
     # they receive only changes. A callback that changes offsets must apply the assignment itself.
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
-        stand = self._stand(ours(partition) for partition in partitions)
+        stand = self._stand(from_librdkafka(partition) for partition in partitions)
         for partition in partitions:
-            partition.offset = stand.get(ours(partition), self._begin_at)
+            partition.offset = stand.get(from_librdkafka(partition), self._begin_at)
         consumer.incremental_assign(partitions)
-        log.debug("given: %s", ", ".join(str(ours(partition)) for partition in partitions))
+        log.debug("given: %s", ", ".join(str(from_librdkafka(partition)) for partition in partitions))
 
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
-        self._taken_away.update(ours(partition) for partition in partitions)
-        log.debug("taken away: %s", ", ".join(str(ours(partition)) for partition in partitions))
+        self._taken_away.update(from_librdkafka(partition) for partition in partitions)
+        log.debug("taken away: %s", ", ".join(str(from_librdkafka(partition)) for partition in partitions))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from millstream.client.connect import Complaints, Connection, failure, theirs
+from millstream.client.connect import Connection, to_librdkafka
+from millstream.client.errors import Complaints, failure
 from millstream.client.librdkafka.batches import PASSING
 from millstream.client.protocol.cluster import LATEST, Cluster
 from millstream.client.protocol.unreadable import Unreadable, find_unreadable
@@ -39,7 +40,7 @@ class Gap(NamedTuple):
     until: int
 
 
-class _Reader:
+class RecordReader:
     """What both readers share: a librdkafka consumer that is read in batches."""
 
     def __init__(
@@ -80,9 +81,21 @@ class _Reader:
     ) -> None:
         self.close()
 
+    @property
+    def finished(self) -> bool:
+        """True once everything that was to be read has been read."""
+        return False
+
+    def done(self, records: Iterable[Any]) -> None:
+        """Mark records as processed. A group member commits them; nobody else needs to know."""
+
     def close(self) -> None:
         """Leave. A group member first commits what was marked as done."""
         self._consumer.close()
+
+    def read(self, most: int, wait: float) -> list[Any]:
+        """Up to ``most`` records, in order within each partition; empty if none came in ``wait`` seconds."""
+        raise NotImplementedError
 
     def _arrived(self, most: int, wait: float) -> list[Any]:
         if time.monotonic() > self._look_at:
@@ -120,7 +133,7 @@ class _Reader:
 
     def _end_heard_of(self, place: TopicPartition) -> int:
         """The end of the partition as of the last response; negative if there was none."""
-        end: int = self._consumer.get_watermark_offsets(theirs(place), cached=True)[1]
+        end: int = self._consumer.get_watermark_offsets(to_librdkafka(place), cached=True)[1]
         return end
 
     def _positions(self) -> dict[TopicPartition, int]:
@@ -132,7 +145,7 @@ class _Reader:
         raise NotImplementedError
 
 
-class Reader(_Reader):
+class Reader(RecordReader):
     """Reads given partitions from given offsets. Joins no group, commits nothing, leaves nothing behind.
 
     With ``stops`` it reads each partition up to that offset, and is ``finished`` when it has reached them
@@ -171,16 +184,11 @@ class Reader(_Reader):
                 partition: stop for partition, stop in self._stops.items() if starts[partition] < stop
             }
         reading = starts if self._stops is None else self._stops
-        self._consumer.assign([theirs(partition, starts[partition]) for partition in reading])
+        self._consumer.assign([to_librdkafka(partition, starts[partition]) for partition in reading])
 
     @property
     def finished(self) -> bool:
         return self._stops is not None and not self._stops
-
-    @property
-    def follows(self) -> bool:
-        """True if it keeps reading what is appended."""
-        return self._stops is None
 
     def partitions(self) -> Iterable[TopicPartition]:
         return self._next.keys()
@@ -188,7 +196,7 @@ class Reader(_Reader):
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
         """Follow further partitions, such as those of a newly created topic."""
         self._next.update(starts)
-        self._consumer.incremental_assign([theirs(partition, at) for partition, at in starts.items()])
+        self._consumer.incremental_assign([to_librdkafka(partition, at) for partition, at in starts.items()])
 
     def topics(self, timeout: float) -> dict[str, int]:
         """Topics with their current number of partitions; empty if the broker is briefly away."""
@@ -239,7 +247,7 @@ class Reader(_Reader):
     def _skip_gap(self, partition: TopicPartition) -> None:
         from confluent_kafka import KafkaException
 
-        there = theirs(partition)
+        there = to_librdkafka(partition)
         try:
             start, end = self._consumer.get_watermark_offsets(there, timeout=self.connection.patience)
         except KafkaException as error:
@@ -258,16 +266,16 @@ class Reader(_Reader):
         if self._stops is not None and offset >= self._stops[place]:
             self.leave(place)
             return
-        self._consumer.incremental_unassign([theirs(place)])
-        self._consumer.incremental_assign([theirs(place, offset)])
+        self._consumer.incremental_unassign([to_librdkafka(place)])
+        self._consumer.incremental_assign([to_librdkafka(place, offset)])
 
     def leave(self, partition: TopicPartition) -> None:
         """Stop reading a partition, as if its stop were reached."""
         if self._stops is not None and self._stops.pop(partition, None) is not None:
-            self._consumer.incremental_unassign([theirs(partition)])
+            self._consumer.incremental_unassign([to_librdkafka(partition)])
 
 
-class Subscription(_Reader):
+class Subscription(RecordReader):
     """A member of a consumer group. Records count as read once they are marked ``done``."""
 
     def __init__(
@@ -331,7 +339,7 @@ class Subscription(_Reader):
         return known
 
     def _move(self, place: TopicPartition, offset: int) -> None:
-        self._consumer.seek(theirs(place, offset))
+        self._consumer.seek(to_librdkafka(place, offset))
 
     def done(self, records: Iterable[Any]) -> None:
         """Mark records as processed. Their offsets go out with the next commit, at the latest on close."""
@@ -340,7 +348,7 @@ class Subscription(_Reader):
         last = {(record.topic(), record.partition()): record.offset() for record in records}
         try:
             self._consumer.store_offsets(
-                offsets=[theirs(TopicPartition(*key), offset + 1) for key, offset in last.items()]
+                offsets=[to_librdkafka(TopicPartition(*key), offset + 1) for key, offset in last.items()]
             )
         except KafkaException:
             # The partition has moved to another member, which reads these records again: at least once.

@@ -6,19 +6,25 @@ the whole process (an assertion fails) when the connection to a coordinator is l
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.client.errors import refused
 from millstream.client.librdkafka.request import Requests
-from millstream.client.protocol import raw
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.raw import Link, refused
+from millstream.client.protocol.link import Link
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError, RequestFailed
 from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND
+from millstream.core.units import did_you_mean
+from millstream.wire.api_keys import (
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+)
 from millstream.wire.consumer_protocol import read_assignment
 
 _WITH_TYPES = 5  # the version of ListGroups with the kinds of groups; Kafka has it since 3.8
@@ -32,7 +38,7 @@ class GroupListing:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     id: str
     instance: str | None
     client: str
@@ -49,7 +55,7 @@ class GroupInfo:
     kind: str
     assignor: str
     coordinator: str
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     epoch: int | None = None  # only in groups of the consumer protocol
     assignment_epoch: int | None = None
 
@@ -75,12 +81,11 @@ class Groups(Requests):
         return found
 
     def unknown_group(self, name: str) -> RequestFailed:
-        near = difflib.get_close_matches(name, [group.name for group in self.groups()], n=3, cutoff=0.6)
-        hint = f"; did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
+        hint = did_you_mean(name, (group.name for group in self.groups()), most=3)
         return RequestFailed(
             GROUP_ID_NOT_FOUND,
             "GROUP_ID_NOT_FOUND",
-            f"there is no consumer group {name!r} at {self.connection.address}{hint}",
+            f"there is no consumer group {name!r} at {self.connection.address}{hint and f'; {hint}'}",
         )
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
@@ -110,7 +115,7 @@ class Groups(Requests):
 
 def describe_classic(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | RequestFailed]:
     """Groups of the classic protocol, or why one of them can't be described."""
-    answer = link.request(raw.DESCRIBE_GROUPS, {"groups": names, "include_authorized_operations": False})
+    answer = link.request(DESCRIBE_GROUPS, {"groups": names, "include_authorized_operations": False})
     for group in answer.groups:
         code = int(group.error_code)
         if not code and str(group.group_state) == "Dead" and not group.members:
@@ -129,7 +134,7 @@ def describe_classic(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | R
 def describe_consumer(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | RequestFailed]:
     """Groups of the consumer protocol, or why one of them can't be described."""
     fields = {"group_ids": names, "include_authorized_operations": False}
-    for group in link.request(raw.CONSUMER_GROUP_DESCRIBE, fields, 0).groups:
+    for group in link.request(CONSUMER_GROUP_DESCRIBE, fields, 0).groups:
         if group.error_code:
             yield refused(int(group.error_code), f"group {str(group.group_id)!r}")
             continue
@@ -149,7 +154,7 @@ def _described(cluster: Cluster, name: str) -> GroupInfo | None:
     """A group of either protocol; None if no group has this name."""
     link = cluster.coordinator(name)
     kinds = [describe_classic]
-    if link.newest(raw.CONSUMER_GROUP_DESCRIBE) >= 0:
+    if link.newest(CONSUMER_GROUP_DESCRIBE) >= 0:
         kinds.insert(0, describe_consumer)
     for describe in kinds:
         (found,) = describe(link, [name])
@@ -162,7 +167,7 @@ def _described(cluster: Cluster, name: str) -> GroupInfo | None:
 
 def _listed(link: Link) -> Iterator[GroupListing]:
     """The consumer groups that a broker coordinates, without groups of Kafka Connect and the like."""
-    answer = link.request(raw.LIST_GROUPS, {}, min(link.newest(raw.LIST_GROUPS), _WITH_TYPES))
+    answer = link.request(LIST_GROUPS, {}, min(link.newest(LIST_GROUPS), _WITH_TYPES))
     if answer.error_code:
         raise refused(int(answer.error_code), "listing groups")
     for group in answer.groups:
@@ -174,7 +179,7 @@ def _listed(link: Link) -> Iterator[GroupListing]:
 
 def _deleted(cluster: Cluster, name: str) -> MillstreamError | None:
     def ask() -> None:
-        (outcome,) = cluster.coordinator(name).request(raw.DELETE_GROUPS, {"groups_names": [name]}).results
+        (outcome,) = cluster.coordinator(name).request(DELETE_GROUPS, {"groups_names": [name]}).results
         if outcome.error_code:
             raise refused(int(outcome.error_code), f"can't delete group {name!r}")
 
@@ -189,8 +194,8 @@ def _by_client(member: Any) -> tuple[str, str]:
     return str(member.client_id), str(member.member_id)
 
 
-def _member(member: Any, instance: str | None, assigned: set[TopicPartition], **more: Any) -> Member:
-    return Member(
+def _member(member: Any, instance: str | None, assigned: set[TopicPartition], **more: Any) -> GroupMember:
+    return GroupMember(
         str(member.member_id),
         instance,
         str(member.client_id),
@@ -200,7 +205,7 @@ def _member(member: Any, instance: str | None, assigned: set[TopicPartition], **
     )
 
 
-def _consumer_member(member: Any) -> Member:
+def _consumer_member(member: Any) -> GroupMember:
     assigned = _places(member.assignment)
     awaited = tuple(sorted(_places(member.target_assignment) - assigned))
     return _member(member, member.instance_id, assigned, epoch=int(member.member_epoch), awaited=awaited)

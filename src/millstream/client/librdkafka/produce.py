@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from millstream.client.connect import Complaints, Connection, failure
+from millstream.client.connect import Connection
+from millstream.client.errors import Complaints, failure
+from millstream.client.librdkafka.admin import Admin
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import InputError, MillstreamError, RequestFailed
 
@@ -19,6 +21,17 @@ _QUEUE_RECORDS = 100_000
 # more than 1,000,000 bytes.
 _LARGEST_RECORD = _QUEUE_KBYTES * 1024 - 64 * 1024
 BATCH_BYTES = 1_000_000  # of several records; a larger record is sent alone
+
+
+def batch_bytes(admin: Admin, topic: str) -> int:
+    """The largest batch to send to a topic. It must not exceed its ``max.message.bytes``, or the broker
+    would refuse batches of records that are small enough one by one."""
+    try:
+        settings = {setting.name: setting.value for setting in admin.topic_config(topic)}
+    except RequestFailed:
+        return BATCH_BYTES  # the user may be allowed to write, but not to read settings
+    largest = int(settings.get("max.message.bytes") or BATCH_BYTES)
+    return max(1, min(BATCH_BYTES, largest - 100))  # leaves room for the batch's header
 
 
 def send_one(connection: Connection, topic: str, record: Outgoing, timeout: float = 10.0) -> tuple[int, int]:
@@ -176,12 +189,13 @@ class Sender:
         match error.name():
             case "MSG_SIZE_TOO_LARGE" if not here:
                 reason = (
-                    f"a record of {size:,} bytes is larger than topic {self.topic!r} takes; raise that with"
+                    f"a record of {size:,} bytes is larger than topic {self.topic!r} accepts;"
+                    " raise the limit with"
                     f" `millstream topic alter {self.topic} -c max.message.bytes={_room_for(size)}`"
                 )
             case "MSG_SIZE_TOO_LARGE":
                 reason = (
-                    f"a record of {size:,} bytes is larger than this client sends; raise that with"
+                    f"a record of {size:,} bytes is larger than this client sends; raise the limit with"
                     f" -X message.max.bytes={_room_for(size)}"
                     f" -X queue.buffering.max.kbytes={2 * _room_for(size) // 1000}"
                 )
@@ -190,6 +204,25 @@ class Sender:
             case _:
                 return failure(error, self.connection, f"topic {self.topic!r}", complaints=self._complaints)
         return InputError(line, reason) if line else RequestFailed(error.code(), error.name(), reason)
+
+
+def send_all(
+    sender: Sender,
+    batches: Iterable[tuple[Sequence[Outgoing], Sequence[int] | None]],
+    stopping: Callable[[], bool],
+    sent: Callable[[], None] = lambda: None,
+) -> MillstreamError | None:
+    """Send batches of records, each with the input lines of its records. Ends early if ``stopping`` or if a
+    record fails. ``sent`` is called after each batch. Returns the error that ended the input, if one did."""
+    try:
+        for records, lines in batches:
+            sender.send(records, stopping, lines=lines)
+            sent()
+            if stopping() or sender.failing():
+                break
+    except MillstreamError as error:
+        return error
+    return None
 
 
 def _size(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None) -> int:

@@ -9,7 +9,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
 from typing import Any, Self
 
-from millstream.client.connect import Complaints, Connection, failure
+from millstream.client.connect import Connection
+from millstream.client.errors import Complaints, failure
 from millstream.core.errors import BrokerUnavailable, MillstreamError
 
 

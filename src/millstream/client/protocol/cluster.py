@@ -12,11 +12,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from millstream.client.connect import Connection
-from millstream.client.protocol import raw
-from millstream.client.protocol.raw import Link, is_retriable, refused
+from millstream.client.errors import is_retriable, refused
+from millstream.client.protocol.link import VERSIONS, Link
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import RequestFailed
 from millstream.core.kafka_errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
+from millstream.wire.api_keys import (
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+)
 
 EARLIEST = -2
 LATEST = -1
@@ -173,10 +182,10 @@ class Cluster:
 
     def _metadata(self, names: Collection[str] | None, *, create: bool = False) -> dict[str, int]:
         link = self.any_link()
-        version = _TOPIC_IDS if link.newest(raw.METADATA) >= _TOPIC_IDS else raw.VERSIONS[raw.METADATA]
+        version = _TOPIC_IDS if link.newest(METADATA) >= _TOPIC_IDS else VERSIONS[METADATA]
         by_id: dict[str, Any] = {"topic_id": None} if version >= _TOPIC_IDS else {}
         wanted = None if names is None else [{"name": name, **by_id} for name in names]
-        answer = link.request(raw.METADATA, {"topics": wanted, "allow_auto_topic_creation": create}, version)
+        answer = link.request(METADATA, {"topics": wanted, "allow_auto_topic_creation": create}, version)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         found = {}
         for topic in answer.topics:
@@ -216,7 +225,7 @@ class Cluster:
                     (p, {"partition_index": p.partition, "timestamp": wanted[p]}) for p in partitions
                 )
                 answer = link.request(
-                    raw.LIST_OFFSETS,
+                    LIST_OFFSETS,
                     {"replica_id": -1, "isolation_level": int(read_committed), "topics": topics},
                 )
                 for topic in answer.topics:
@@ -260,7 +269,7 @@ class Cluster:
 
         def ask() -> dict[TopicPartition, Committed]:
             answer = self.coordinator(group).request(
-                raw.OFFSET_FETCH, {"group_id": group, "topics": topics, "require_stable": require_stable}
+                OFFSET_FETCH, {"group_id": group, "topics": topics, "require_stable": require_stable}
             )
             return commits_in(answer, group)
 
@@ -275,7 +284,7 @@ class Cluster:
 
         def ask() -> None:
             answer = self.coordinator(group).request(
-                raw.OFFSET_COMMIT,
+                OFFSET_COMMIT,
                 {
                     "group_id": group,
                     "generation_id_or_member_epoch": -1,
@@ -297,7 +306,7 @@ class Cluster:
 
         def ask() -> None:
             what = f"deleting offsets of group {group}"
-            answer = self.coordinator(group).request(raw.OFFSET_DELETE, {"group_id": group, "topics": topics})
+            answer = self.coordinator(group).request(OFFSET_DELETE, {"group_id": group, "topics": topics})
             if answer.error_code:
                 raise refused(int(answer.error_code), what)
             for topic in answer.topics:
@@ -312,9 +321,9 @@ class Cluster:
         """Groups by their coordinator; groups that have none at the moment are left out. One request covers
         all of them if the broker supports that: Kafka does since 3.0."""
         unknown = [name for name in groups if (GROUP, name) not in self._coordinators]
-        if unknown and (link := self.any_link()).newest(raw.FIND_COORDINATOR) >= _COORDINATORS_OF_MANY:
+        if unknown and (link := self.any_link()).newest(FIND_COORDINATOR) >= _COORDINATORS_OF_MANY:
             fields = {"key_type": GROUP, "coordinator_keys": unknown}
-            answer = link.request(raw.FIND_COORDINATOR, fields, _COORDINATORS_OF_MANY)
+            answer = link.request(FIND_COORDINATOR, fields, _COORDINATORS_OF_MANY)
             for entry in answer.coordinators:
                 if not entry.error_code:
                     self._coordinators[GROUP, entry.key] = (entry.host, entry.port)
@@ -331,7 +340,7 @@ class Cluster:
         """A link to the coordinator of a group, or of a transactional id."""
         address = self._coordinators.get((kind, name))
         if address is None:
-            answer = self.any_link().request(raw.FIND_COORDINATOR, {"key": name, "key_type": kind})
+            answer = self.any_link().request(FIND_COORDINATOR, {"key": name, "key_type": kind})
             if answer.error_code:
                 what = "group" if kind == GROUP else "transactional id"
                 raise refused(int(answer.error_code), f"finding the coordinator of {what} {name}")
@@ -345,7 +354,7 @@ class Cluster:
 
         def ask() -> tuple[int, int]:
             answer = self.any_link().request(
-                raw.INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout": 60_000}
+                INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout": 60_000}
             )
             if answer.error_code:
                 raise refused(int(answer.error_code), "asking for a producer id")

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from millstream.client.connect import Connection
 from millstream.client.protocol.cluster import Cluster, by_topic
-from millstream.client.protocol.raw import LIST_OFFSETS
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
+from millstream.wire.api_keys import LIST_OFFSETS
 
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5

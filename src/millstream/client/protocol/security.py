@@ -135,7 +135,7 @@ def _scram(digest: str, user: str, password: str) -> Generator[bytes, bytes, Non
     challenge = (yield f"n,,{first}".encode()).decode()
     fields = dict(part.split("=", 1) for part in challenge.split(",") if "=" in part)
     if not fields.get("r", "").startswith(nonce) or "s" not in fields or not fields.get("i", "").isdigit():
-        raise BrokerUnavailable("the broker's SCRAM challenge makes no sense; is the mechanism right?")
+        raise BrokerUnavailable("the broker's SCRAM challenge is not valid; is the mechanism right?")
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
 
     def keyed(key: bytes, text: str) -> bytes:

@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from millstream.client.errors import is_retriable, refused
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.raw import Link, Produced, is_retriable, refused
+from millstream.client.protocol.link import Link, Produced
 from millstream.client.protocol.transaction_requests import Producer, TransactionCoordinator, fenced
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ProtocolError, RequestFailed
@@ -165,7 +166,7 @@ class Sender:
         part = window.popleft()
         left, problem_seen = self._settle(part, answers)
         if left and problem_seen is None:
-            raise ProtocolError(f"{link.address} did not say what became of all batches")
+            raise ProtocolError(f"{link.address} did not report the outcome of all batches")
         if problem_seen is not None:
             window.appendleft(left)
             self._recover(problem_seen, [])
@@ -207,7 +208,9 @@ class Sender:
                 if refusal is not None:
                     raise refusal
                 if left:
-                    raise ProtocolError(f"{link.address} did not say what became of a batch for {partition}")
+                    raise ProtocolError(
+                        f"{link.address} did not report the outcome of a batch for {partition}"
+                    )
                 return 0
 
             code = self._cluster.patiently(f"sending to {partition}", once)

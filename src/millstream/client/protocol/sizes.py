@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from millstream.client.connect import Connection
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.raw import DESCRIBE_LOG_DIRS, VERSIONS
+from millstream.client.protocol.link import VERSIONS
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
+from millstream.wire.api_keys import DESCRIBE_LOG_DIRS
 
 _TELLS_SPACE = 4  # the version with the free space; Kafka has it since 3.3
 

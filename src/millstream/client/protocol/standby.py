@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.client.connect import Connection
-from millstream.client.protocol.raw import Link
+from millstream.client.protocol.link import Link
 from millstream.core.errors import BrokerUnavailable, MillstreamError, RequestFailed
 from millstream.wire.api_keys import PROMOTE, STANDBY_STATUS
 from millstream.wire.standby import STANDBY_CLIENT, read_message, write_message
@@ -57,7 +57,7 @@ class BrokerPair:
                 pass  # nobody listens while it changes its role
             if time.monotonic() > deadline:
                 raise BrokerUnavailable(
-                    f"{self._connection.address} was promoted and does not lead within {self._timeout:g} s; "
+                    f"{self._connection.address} was promoted but did not lead within {self._timeout:g} s; "
                     "its log says why"
                 )
             time.sleep(0.05)

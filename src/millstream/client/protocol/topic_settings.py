@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from millstream.client.connect import Connection
+from millstream.client.errors import refused
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.raw import DESCRIBE_CONFIGS, refused
-from millstream.core.config import TopicConfig, settings_of
+from millstream.core.config import settings_of
+from millstream.core.topic_config import TopicConfig
+from millstream.wire.api_keys import DESCRIBE_CONFIGS
 
 _TOPIC = 2  # the type of resource
 _TELLS_MEANING = 3  # the version with types and documentation; Kafka has it since 2.6

@@ -19,15 +19,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from millstream.client.protocol import raw
+from millstream.client.errors import refused
 from millstream.client.protocol.cluster import GROUP, TRANSACTION, Cluster, Committed, by_topic
-from millstream.client.protocol.raw import Link, refused
+from millstream.client.protocol.link import VERSIONS, Link
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ProducerFenced, RequestFailed
 from millstream.core.kafka_errors import (
     INVALID_PRODUCER_EPOCH,
     PRODUCER_FENCED,
     UNSUPPORTED_VERSION,
+)
+from millstream.wire.api_keys import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
 )
 
 _FENCED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
@@ -51,7 +58,7 @@ class Producer:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class CommittingMember:
     """The member that commits a group's offsets. The default is none: the group has no members."""
 
     id: str = ""
@@ -70,7 +77,7 @@ class TransactionCoordinator:
 
         def ask() -> int:
             link = self._cluster.any_link()
-            if link.newest(raw.END_TXN) < raw.VERSIONS[raw.END_TXN]:
+            if link.newest(END_TXN) < VERSIONS[END_TXN]:
                 return 0
             return 2 if link.feature(_FEATURE) >= 2 else 1
 
@@ -99,7 +106,7 @@ class TransactionCoordinator:
         two_phase = enable_2pc or keep_prepared
 
         def ask(link: Link) -> Producer:
-            newest = link.newest(raw.INIT_PRODUCER_ID)
+            newest = link.newest(INIT_PRODUCER_ID)
             if two_phase and newest < _TWO_PHASE:
                 raise refused(
                     UNSUPPORTED_VERSION,
@@ -107,7 +114,7 @@ class TransactionCoordinator:
                     f"the broker at {link.address} does not offer two-phase commit (KIP-939)",
                 )
             answer = link.request(
-                raw.INIT_PRODUCER_ID,
+                INIT_PRODUCER_ID,
                 {
                     "transactional_id": transactional_id,
                     "transaction_timeout": timeout_ms,
@@ -137,7 +144,7 @@ class TransactionCoordinator:
 
         def ask(link: Link) -> None:
             answer = link.request(
-                raw.ADD_PARTITIONS_TO_TXN,
+                ADD_PARTITIONS_TO_TXN,
                 {
                     "v3_and_below_transactional_id": producer.transactional_id,
                     "v3_and_below_producer_id": producer.id,
@@ -161,7 +168,7 @@ class TransactionCoordinator:
         producer: Producer,
         group: str,
         offsets: Mapping[TopicPartition, Committed],
-        member: Member = Member(),  # noqa: B008 - immutable
+        member: CommittingMember = CommittingMember(),  # noqa: B008 - immutable
     ) -> None:
         """Add a group's offsets, which become its committed ones if and when the transaction commits."""
         what = f"committing the offsets of group {group} in a transaction"
@@ -192,7 +199,7 @@ class TransactionCoordinator:
 
         def ask() -> None:
             link = self._cluster.coordinator(group, GROUP)
-            answer = link.request(raw.TXN_OFFSET_COMMIT, fields, 5 if producer.version >= 2 else 3)
+            answer = link.request(TXN_OFFSET_COMMIT, fields, 5 if producer.version >= 2 else 3)
             for topic in answer.topics:
                 for entry in topic.partitions:
                     _check(entry.error_code, f"{what}: {topic.name}[{entry.partition_index}]")
@@ -201,7 +208,7 @@ class TransactionCoordinator:
 
     def _add_offsets(self, link: Link, producer: Producer, group: str) -> None:
         answer = link.request(
-            raw.ADD_OFFSETS_TO_TXN,
+            ADD_OFFSETS_TO_TXN,
             {
                 "transactional_id": producer.transactional_id,
                 "producer_id": producer.id,
@@ -218,7 +225,7 @@ class TransactionCoordinator:
 
         def ask(link: Link) -> Producer:
             answer = link.request(
-                raw.END_TXN,
+                END_TXN,
                 {
                     "transactional_id": producer.transactional_id,
                     "producer_id": producer.id,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.raw import Fetched
+from millstream.client.protocol.link import Fetched
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import CorruptBatch
 from millstream.core.kafka_errors import CORRUPT_MESSAGE

@@ -92,6 +92,30 @@ def line_parser(
     return parse
 
 
+def batches_of_records(
+    stream: ByteStream, parse: Parse, *, one: bool = False, empty_lines: bool = True
+) -> Iterator[tuple[list[Outgoing], list[int] | None]]:
+    """Batches of records in the order of the input, with the line number of each record. ``one``: the whole
+    input is one record, without a number. Without ``empty_lines``, empty lines are no records."""
+    if one:
+        yield [parse(whole(stream), 1)], None
+        return
+    number = 1
+    for lines in blocks_of_lines(stream):
+        batch: list[Outgoing] = []
+        numbers: list[int] = []
+        try:
+            for line in lines:
+                if line or empty_lines:
+                    batch.append(parse(line, number))
+                    numbers.append(number)
+                number += 1
+        except InputError:
+            yield batch, numbers  # records before the bad line are still sent
+            raise
+        yield batch, numbers
+
+
 _KNOWN = frozenset(
     (
         *("key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp"),

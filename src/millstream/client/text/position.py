@@ -14,6 +14,7 @@ Pure: parsing returns a value, which becomes an offset once a broker has reporte
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
@@ -114,6 +115,21 @@ class Range:
 
     def __str__(self) -> str:
         return str(self.start) if self.stop is None else f"{self.start}:{self.stop}"
+
+
+def chosen_partitions(places: Sequence[TopicPartition], wanted: Sequence[int]) -> list[TopicPartition]:
+    """The partitions with the wanted numbers, or all if none are wanted. Raises ConfigError."""
+    if not wanted:
+        return list(places)
+    there = {place.partition for place in places}
+    for index in wanted:
+        if index not in there:
+            raise ConfigError(
+                f"there is no partition {index}; {places[0].topic} has 0 to {len(there) - 1}"
+                if places
+                else f"there is no partition {index}"
+            )
+    return [place for place in places if place.partition in set(wanted)]
 
 
 def parse_duration_ms(text: str) -> int:

@@ -23,7 +23,7 @@ from millstream.core.errors import ConfigError
 Headers = Iterable[tuple[str, bytes | None]]
 
 
-class Record(Protocol):
+class ReceivedRecord(Protocol):
     """What a template reads from a record; a ``confluent_kafka.Message`` has it."""
 
     def topic(self) -> str | None: ...
@@ -35,7 +35,7 @@ class Record(Protocol):
     def timestamp(self) -> tuple[int, int]: ...
 
 
-Render = Callable[[Record], bytes]
+Render = Callable[[ReceivedRecord], bytes]
 _TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 _PIECE = re.compile(rb"%(.)|\\(x[0-9a-fA-F]{2}|.)|%$|\\$", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
@@ -62,7 +62,7 @@ def utc(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def as_json(record: Record) -> dict[str, Any]:
+def as_json(record: ReceivedRecord) -> dict[str, Any]:
     """A record as JSON. Bytes that are not UTF-8 are in a ``..._base64`` field beside a null.
 
     ``millstream produce --format json`` reads the same shape. A record that was decoded by its schema has
@@ -101,11 +101,11 @@ def _put(fields: dict[str, Any], name: str, data: bytes | None) -> None:
         fields[f"{name}_base64"] = base64.b64encode(data or b"").decode("ascii")
 
 
-def _json_line(record: Record) -> bytes:
+def _json_line(record: ReceivedRecord) -> bytes:
     return json.dumps(as_json(record), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _headers(record: Record) -> bytes:
+def _headers(record: ReceivedRecord) -> bytes:
     return b",".join(
         name.encode() + b"=" + (b"NULL" if data is None else data) for name, data in record.headers() or ()
     )
@@ -156,14 +156,14 @@ class Template:
                 literal += bytes.fromhex(escape[1:].decode())
             else:
                 raise ConfigError(
-                    f"{found[0].decode(errors='replace')!r} means nothing in a template; "
+                    f"{found[0].decode(errors='replace')!r} is not valid in a template; "
                     "fields are %t %p %o %T %D %k %K %s %S %h %J %%, escapes \\n \\t \\r \\0 \\xNN \\\\"
                 )
         literal += source[at:]
         if literal:
             self._pieces.append(literal)
 
-    def render(self, records: Iterable[Record]) -> bytes:
+    def render(self, records: Iterable[ReceivedRecord]) -> bytes:
         """The records, one after another."""
         pieces = self._pieces
         if len(pieces) == 2 and callable(pieces[0]) and isinstance(pieces[1], bytes):

@@ -1,6 +1,6 @@
 """Moves a consumer group, with a preview, and deletes it or its offsets: forms and the REST interface.
 
-Forms for people and JSON for programs both go through ``model.group_changes``. A GET with the whole choice in
+Forms for people and JSON for programs both go through ``changes``. A GET with the whole choice in
 the query string shows what a form would do. The POST does it, and redirects to the group.
 """
 
@@ -29,7 +29,7 @@ _GET: Literal[303] = 303  # See Other: the client continues with a GET
 _LONGEST_NAME = 32_767  # bytes, in the protocol
 
 
-async def found(backend: Backend, part: str) -> tuple[GroupState, Owner | None]:
+async def find_group(backend: Backend, part: str) -> tuple[GroupState, Owner | None]:
     """A group from the last snapshot, and the job whose ledger it is. If it is not in the snapshot, the
     broker is queried now. Raises with the nearest names if there is no such group.
     """
@@ -75,7 +75,7 @@ async def reset_page(
     name: FromPath[str],
     choice: NamedDependency[Choice],
 ) -> Response[str]:
-    state, owner = await found(backend, name)
+    state, owner = await find_group(backend, name)
     if "to" not in request.query_params:
         return _reset_shown(request, backend, state, choice)
     try:
@@ -119,7 +119,7 @@ async def reset_form(
     name: FromPath[str],
     data: URLEncodedBody[Choice],
 ) -> Response[Any]:
-    state, owner = await found(backend, name)
+    state, owner = await find_group(backend, name)
     try:
         done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock(), owner))
     except MillstreamError as error:
@@ -137,7 +137,7 @@ async def reset_form(
 async def previewed(
     backend: NamedDependency[Backend], name: FromPath[str], choice: NamedDependency[Choice]
 ) -> Reset:
-    state, owner = await found(backend, name)
+    state, owner = await find_group(backend, name)
     return await backend.ask(lambda admin: changes.preview(admin, state.name, choice, SystemClock(), owner))
 
 
@@ -148,7 +148,7 @@ async def previewed(
     status_code=200,
 )
 async def reset(backend: NamedDependency[Backend], name: FromPath[str], data: JSONBody[Choice]) -> Reset:
-    state, owner = await found(backend, name)
+    state, owner = await find_group(backend, name)
     done = await backend.ask(lambda admin: changes.reset(admin, state.name, data, SystemClock(), owner))
     await backend.sampler.look_closer_now()  # the next request must see the new offsets
     return done
@@ -164,7 +164,7 @@ async def delete_page(
     name: FromPath[str],
     topic: FromQuery[str] = "",
 ) -> Response[str]:
-    state, owner = await found(backend, name)
+    state, owner = await find_group(backend, name)
     return _delete_shown(request, backend, deletion(state, topic, owner))
 
 
@@ -183,7 +183,7 @@ async def delete_form(
     name: FromPath[str],
     data: URLEncodedBody[dict[str, str]],
 ) -> Response[Any]:
-    state, owner = await found(backend, name)
+    state, owner = await find_group(backend, name)
     topic = data.get("topic", "")
     try:
         if topic:
@@ -205,7 +205,7 @@ async def delete_form(
 
 @deletes("/api/groups/{name:str}", tags=["groups"], summary="Delete a group with its offsets")
 async def delete(backend: NamedDependency[Backend], name: FromPath[str]) -> None:
-    state, owner = await found(backend, name)
+    state, owner = await find_group(backend, name)
     await backend.ask(lambda admin: changes.delete(admin, state.name, owner))
     await backend.sampler.look_closer_now()
 
@@ -216,7 +216,7 @@ async def forget(
     name: FromPath[str],
     topic: Annotated[str, QueryParameter(min_length=1, max_length=300)],
 ) -> None:
-    state, owner = await found(backend, name)
+    state, owner = await find_group(backend, name)
     if topic not in state.topics:
         raise ConfigError(f"{state.name} has committed no offsets of a topic {topic!r}")
     await backend.ask(lambda admin: changes.forget_topic(admin, state.name, topic, owner))

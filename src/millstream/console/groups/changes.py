@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millstream.client.insight.reset import (
-    Move,
+    OffsetMove,
     carry_out,
     planned,
     refuse_to_move,
@@ -102,7 +102,7 @@ def _refuse_under(owner: Owner | None) -> None:
         raise JobRuns(owner.refused)
 
 
-def _moves(admin: Admin, group: str, choice: Choice, clock: Clock) -> list[Move]:
+def _moves(admin: Admin, group: str, choice: Choice, clock: Clock) -> list[OffsetMove]:
     position = parse_position(position_text(choice), clock.now_ms())
     if choice.topic and choice.topic not in admin.topics():
         raise admin.unknown_topic(choice.topic)
@@ -110,7 +110,7 @@ def _moves(admin: Admin, group: str, choice: Choice, clock: Clock) -> list[Move]
     return planned(admin, group, position, topics, parse_partitions(choice.partitions))
 
 
-def _reset(group: str, moves: list[Move], refused: str, owner: Owner | None) -> Reset:
+def _reset(group: str, moves: list[OffsetMove], refused: str, owner: Owner | None) -> Reset:
     return Reset(
         group,
         [
@@ -148,7 +148,7 @@ def position_text(choice: Choice) -> str:
         case "shift":
             if not re.fullmatch(r"[+-]?\d+", value):
                 raise ConfigError(
-                    f"{value!r} is no number of records; write 100 to go on, or -100 to go back"
+                    f"{value!r} is not a number of records; write 100 to go forward, or -100 to go back"
                 )
             return value if value[0] in "+-" else f"+{value}"
         case "time":
@@ -165,10 +165,10 @@ def parse_partitions(text: str) -> list[int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         run = _RUN.fullmatch(part)
         if run is None:
-            raise ConfigError(f"{part!r} is no partition; write them as 0,2-4")
+            raise ConfigError(f"{part!r} is not a partition; write partitions as 0,2-4")
         first, last = int(run[1]), int(run[2] or run[1])
         if last < first or len(found) + last - first > MOST_PARTITIONS:
-            raise ConfigError(f"{part!r} is no run of partitions; write them as 0,2-4")
+            raise ConfigError(f"{part!r} is not a range of partitions; write partitions as 0,2-4")
         found.extend(range(first, last + 1))
     return found
 

@@ -1,6 +1,6 @@
 """Consumer groups: the list, and the page of one with its lag over time.
 
-``group_changes`` has the forms that change a group.
+``change_pages`` has the forms that change a group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.client.insight.lag import missed_by
 from millstream.client.librdkafka.admin import Admin
 from millstream.console.backend import Backend, Screen
 from millstream.console.groups import change_pages as group_changes
-from millstream.console.groups.change_pages import found
+from millstream.console.groups.change_pages import find_group
 from millstream.console.groups.group import GroupDetail, group_detail, lag_over_time
 from millstream.console.groups.listing import GroupPage, GroupQuery, Only, Sort, group_list
 from millstream.console.links import group_named
@@ -80,7 +80,7 @@ async def listed(backend: NamedDependency[Backend], wanted: NamedDependency[Grou
 
 
 async def _detail(backend: Backend, name: str) -> GroupDetail:
-    state, owner = await found(backend, name)
+    state, owner = await find_group(backend, name)
 
     def missed(admin: Admin) -> GroupDetail:
         return group_detail(state, missed_by(admin, state.name), owner)
@@ -122,7 +122,7 @@ async def group_live(backend: NamedDependency[Backend], name: FromPath[str]) -> 
 
 
 @get("/api/groups/{name:str}", tags=["groups"], summary="One group: members, partitions, what it missed")
-async def told(backend: NamedDependency[Backend], name: FromPath[str]) -> GroupDetail:
+async def as_json(backend: NamedDependency[Backend], name: FromPath[str]) -> GroupDetail:
     return await _detail(backend, name)
 
 
@@ -136,7 +136,7 @@ async def lag(
     name: FromPath[str],
     most: Annotated[int, QueryParameter(ge=1, le=100, description="Partitions.")] = 8,
 ) -> Columns:
-    state, _ = await found(backend, name)
+    state, _ = await find_group(backend, name)
     return lag_over_time(state, backend.sampler.observer.groups.partitions.get(state.name), most)
 
 
@@ -152,5 +152,5 @@ SCREEN = Screen(
     "Groups",
     "/groups",
     shortcut="g",
-    handlers=(page, live, listed, group_page, group_live, told, lag, *group_changes.HANDLERS),
+    handlers=(page, live, listed, group_page, group_live, as_json, lag, *group_changes.HANDLERS),
 )

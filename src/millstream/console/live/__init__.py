@@ -1,1 +1,3 @@
-"""Pages that stay up to date: server-sent events, followed topics, and visitors who leave early."""
+"""Pages that stay up to date: server-sent events, pages that follow a topic, and visitors who leave early.
+May import ``core``, ``observing`` and ``views``. Start with ``updates``.
+"""

@@ -15,7 +15,7 @@ from litestar.exceptions import HTTPException, ServiceUnavailableException
 
 from millstream.console.observing.sampler import Sampler
 from millstream.console.observing.snapshot import Snapshot
-from millstream.console.views.databases import Databases, Place
+from millstream.console.views.databases import Databases, ViewDatabase
 from millstream.core.errors import MillstreamError
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _SHARE = 3  # the pause before the next update, in multiples of the time that th
 _KEEP_ALIVE = 15.0  # seconds; a proxy between console and browser may close a silent connection
 
 
-class Turns:
+class StreamTurns:
     """Limits how many streams are open, and decides when each renders. A look at the broker wakes all of
     them at once. So they take turns, one stream for each turn of the loop: a request for a page waits for
     one of them, not for all.
@@ -42,8 +42,8 @@ class Turns:
         """
         if self._open >= self._most:
             raise ServiceUnavailableException(
-                f"{self._most} pages are kept up to date by this console, which is the most; close one, or"
-                " reload this page to see what has changed"
+                f"this console keeps at most {self._most} pages up to date; close one, or reload this page to"
+                " see what has changed"
             )
         return self._counted(events)
 
@@ -63,7 +63,7 @@ class Turns:
 
 
 async def stream(
-    sampler: Sampler, status: Callable[[str | None], str], fragments: Fragments, turns: Turns
+    sampler: Sampler, status: Callable[[str | None], str], fragments: Fragments, turns: StreamTurns
 ) -> AsyncIterator[bytes]:
     """Events named after the fragments, and an event ``status`` with the broker's problem, if it has one."""
     sent: dict[str, str] = {}
@@ -74,7 +74,7 @@ async def stream(
             try:
                 now.update(await turns.render(fragments, sampler.snapshot))
             except MillstreamError as error:  # since the look, the broker or the shown object has gone away
-                _log.debug("nothing new for a page: %s", error)
+                _log.debug("a page can't be updated: %s", error)
         for name, html in now.items():
             if sent.get(name) != html:
                 sent[name] = html
@@ -87,7 +87,7 @@ async def stream(
 
 async def following(
     databases: Databases,
-    places: Sequence[Place],
+    places: Sequence[ViewDatabase],
     status: Callable[[str | None], str],
     fragments: Callable[[], Awaitable[Mapping[str, str]]],
 ) -> AsyncIterator[bytes]:

@@ -29,7 +29,7 @@ class SchemaDecoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownValue:
     """A key, a value or a header's value as text. ``format`` is the format found, or ``null`` for a null.
     ``bytes`` is the whole size, even if ``text`` is ``cut``. ``note`` says why the format is not the
     requested one.
@@ -97,11 +97,11 @@ class Decoding:
         return Meant((wanted or "schema").lower(), data, value, structured=True, schema_id=id_)
 
 
-def shown(meant: Meant, most: int = SHORT, *, pretty: bool = False) -> Shown:
+def shown(meant: Meant, most: int = SHORT, *, pretty: bool = False) -> ShownValue:
     """The text of decoded bytes, cut after ``most`` characters."""
     data = meant.data
     if data is None:
-        return Shown("null", "", 0)
+        return ShownValue("null", "", 0)
     if meant.format == "json":
         # The original text: parsing and writing it again would turn 1e400 into Infinity and drop duplicate
         # keys.
@@ -117,7 +117,7 @@ def shown(meant: Meant, most: int = SHORT, *, pretty: bool = False) -> Shown:
         # A character has at most four bytes, so no more than this is ever shown.
         text = data[: 4 * most + 4].decode("utf-8", "replace")
         cut = len(text) > most or len(data) > 4 * most + 4
-    return Shown(meant.format, text[:most], len(data), cut, meant.schema_id, meant.note)
+    return ShownValue(meant.format, text[:most], len(data), cut, meant.schema_id, meant.note)
 
 
 def _printable(text: str) -> str:

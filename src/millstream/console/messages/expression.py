@@ -173,7 +173,7 @@ class _Parser:
         if found is None:
             at = self._end + len(self._text[self._end :]) - len(self._text[self._end :].lstrip())
             if at < len(self._text):
-                raise ExpressionError(f"{self._text[at]!r} means nothing here", at)
+                raise ExpressionError(f"{self._text[at]!r} is not valid here", at)
             return _Token("end", "", at)
         self._end = found.end()
         kind = str(found.lastgroup)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from millstream.client.insight.peek import Batch, Record, State
-from millstream.console.messages.decoding import LONG, SHORT, Decoding, Format, Meant, Shown, shown
+from millstream.client.insight.peek import PeekedBatch, Record, State
+from millstream.console.messages.decoding import LONG, SHORT, Decoding, Format, Meant, ShownValue, shown
 from millstream.console.messages.expression import Expression, parse
 
 PER_PAGE = 50
@@ -22,7 +22,7 @@ Seek = Literal["newest", "oldest", "offset", "time", "live"]
 @dataclass(frozen=True, slots=True)
 class ShownHeader:
     name: str
-    value: Shown
+    value: ShownValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Message:
     leader_epoch: int
     state: State
     bytes: int
-    key: Shown
-    value: Shown
+    key: ShownValue
+    value: ShownValue
     headers: list[ShownHeader]
 
 
@@ -159,7 +159,7 @@ def size_of(record: Record) -> int:
 
 def message(
     partition: int,
-    batch: Batch,
+    batch: PeekedBatch,
     record: Record,
     decoding: Decoding,
     *,
@@ -168,7 +168,7 @@ def message(
 ) -> Message:
     """A record in the form that is shown."""
 
-    def part(data: bytes | None) -> Shown:
+    def part(data: bytes | None) -> ShownValue:
         return shown(decoding.meant(data), most, pretty=pretty)
 
     if batch.state in ("commit marker", "abort marker"):

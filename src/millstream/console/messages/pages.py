@@ -12,7 +12,7 @@ from litestar.exceptions import ValidationException
 from litestar.params import FromPath, FromQuery, PathParameter, QueryParameter
 from litestar.response import Stream
 
-from millstream.client.insight.peek import Batch, Peek, Record
+from millstream.client.insight.peek import Peek, PeekedBatch, Record
 from millstream.client.text.position import TopicPartition
 from millstream.console.backend import Backend
 from millstream.console.live.leaving import Ended
@@ -104,7 +104,7 @@ def typed(request: Request[Any, Any, Any]) -> MessageQuery:
 # Looking ---------------------------------------------------------------------------------------------
 
 
-async def found(
+async def find_messages(
     request: Request[Any, Any, Any], backend: Backend, name: str, query: MessageQuery
 ) -> MessagePage:
     def work(ended: Ended) -> MessagePage:
@@ -126,7 +126,7 @@ async def page(
     query, problem, shown = MessageQuery(), "", None
     try:
         query = typed(request)
-        shown = await found(request, backend, name, query)
+        shown = await find_messages(request, backend, name, query)
     except (ConfigError, ValidationException) as error:
         problem = error.detail if isinstance(error, ValidationException) else str(error)
     return backend.page(
@@ -158,7 +158,7 @@ async def listed(
     wanted: NamedDependency[MessageQuery],
 ) -> MessagePage:
     await seen(backend, name)
-    return await found(request, backend, name, wanted)
+    return await find_messages(request, backend, name, wanted)
 
 
 # Following -------------------------------------------------------------------------------------------
@@ -176,17 +176,17 @@ async def live(
 
     async def fragments(seat: Seat, snapshot: Snapshot) -> dict[str, str]:
         nonlocal offsets
-        told = header_fragments(backend, snapshot, name)
-        told["line"] = backend.fragment("tail_line.html", waits=not seat.take(), most=MOST_TAILS)
+        changed = header_fragments(backend, snapshot, name)
+        changed["line"] = backend.fragment("tail_line.html", waits=not seat.take(), most=MOST_TAILS)
         if not seat.taken:
-            return told
+            return changed
         places = [place for place in snapshot.ends if place.topic == name]
         ends = {place.partition: snapshot.ends[place] for place in places}
         if query.partition is not None:
             ends = {partition: end for partition, end in ends.items() if partition == query.partition}
         grown = {partition: end for partition, end in ends.items() if end > offsets.get(partition, 0)}
         if not grown:
-            return told
+            return changed
 
         def work() -> Arrived:
             with Peek(backend.asking, committed=query.committed) as log:
@@ -200,14 +200,14 @@ async def live(
         arrived = await backend.tails.run(work)
         offsets = {**offsets, **arrived.offsets}
         if arrived.messages or arrived.skipped:
-            told["rows"] = backend.fragment(
+            changed["rows"] = backend.fragment(
                 "messages_rows.html",
                 messages=arrived.messages,
                 skipped=arrived.skipped,
                 topic_name=name,
                 query=query,
             )
-        return told
+        return changed
 
     return backend.tail(fragments)
 
@@ -220,7 +220,7 @@ async def one(
     name: str,
     partition: int,
     offset: int,
-    shown: Callable[[Batch, Record], T],
+    shown: Callable[[PeekedBatch, Record], T],
 ) -> T:
     """The result of ``shown`` for one record, whether its transaction was committed, aborted or is open.
     Raises RequestFailed if there is no record. ``shown`` runs on the same thread, because it may query a
@@ -251,7 +251,7 @@ async def _decoded(
 ) -> Message:
     decoding = Decoding(format_, backend.schemas)
 
-    def shown(batch: Batch, record: Record) -> Message:
+    def shown(batch: PeekedBatch, record: Record) -> Message:
         return message(partition, batch, record, decoding, most=most, pretty=True)
 
     return await one(backend, name, partition, offset, shown)

@@ -53,7 +53,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """The bounds at which a search ends, whatever it has found."""
 
     records: int = 200_000
@@ -88,7 +88,7 @@ def cursor_of(offsets: Mapping[int, int]) -> str:
 
 def parse_cursor(text: str) -> dict[int, int]:
     if not re.fullmatch(CURSOR, text):
-        raise ConfigError("cursor: not one that another page gave; leave it out to begin anew")
+        raise ConfigError("cursor: it does not come from another page; leave it out to start over")
     pairs = (part.split(":") for part in text.split(","))
     return {int(partition): min(int(offset), 2**63 - 1) for partition, offset in pairs}
 
@@ -113,7 +113,7 @@ class _Side:
 
 class _Search:
     def __init__(
-        self, log: Log, query: MessageQuery, decoding: Decoding, limits: Limits, ended: Ended
+        self, log: Log, query: MessageQuery, decoding: Decoding, limits: SearchLimits, ended: Ended
     ) -> None:
         self._log = log
         self._query = query
@@ -212,11 +212,11 @@ def search(
     decoding: Decoding,
     *,
     now_ms: int,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     ended: Ended = bool,
 ) -> MessagePage:
     """One page of a topic's records."""
-    looking = _Search(log, query, decoding, limits or Limits(), ended)
+    looking = _Search(log, query, decoding, limits or SearchLimits(), ended)
     places = chosen(log.partitions(topic), query.partition)
     bounds = log.bounds(places)
     sides = _sides(log, query, places, bounds, now_ms)
@@ -321,7 +321,7 @@ def chosen(places: list[TopicPartition], partition: int | None) -> list[TopicPar
 
 # Following -------------------------------------------------------------------------------------------
 
-AT_ONCE = Limits(records=20_000, bytes=8 * 1024 * 1024, seconds=1.0)
+AT_ONCE = SearchLimits(records=20_000, bytes=8 * 1024 * 1024, seconds=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +343,7 @@ def follow(
     offsets: Mapping[int, int],
     ends: Mapping[int, int],
     *,
-    limits: Limits = AT_ONCE,
+    limits: SearchLimits = AT_ONCE,
     ended: Ended = bool,
 ) -> Arrived:
     """The records between ``offsets`` and ``ends``, within limits: if there are too many, the newest."""

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from millstream.client.insight.group_survey import Surveyed, survey
+from millstream.client.insight.horizon import NOT_WRITTEN, Horizon
 from millstream.client.insight.lag import Lag
-from millstream.client.insight.outlook import NOT_WRITTEN, Outlook
-from millstream.client.insight.times import Spot, times_at
+from millstream.client.insight.times import PartitionOffset, times_at
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.protocol.cluster import Committed
 from millstream.client.text.position import Bounds, TopicPartition
@@ -45,7 +45,7 @@ class GroupWatch:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looks: deque[_Look] = deque()
-        self._times: dict[Spot, int | None] = {}
+        self._times: dict[PartitionOffset, int | None] = {}
         self._remembered_at: float | None = None
         self.states: dict[str, GroupState] = {}
         self.lag = History(int(3600 / HISTORY_SECONDS))
@@ -55,7 +55,7 @@ class GroupWatch:
     def looked(self) -> bool:
         return bool(self._looks)
 
-    def look(self, admin: Admin, outlook: Outlook, ends: Mapping[TopicPartition, int]) -> None:
+    def look(self, admin: Admin, horizon: Horizon, ends: Mapping[TopicPartition, int]) -> None:
         """Look at every group. ``ends`` has the partitions that have a leader."""
         listed = admin.groups()
         found = survey(admin.connection, listed)
@@ -66,7 +66,7 @@ class GroupWatch:
         # Lag is measured up to the last stable offset, as in `group lag` and in pipelines.
         topics = {topic for group in found.values() for topic in group.topics}
         asked = [place for place in ends if place.topic in topics]
-        by_topic = _by_topic(outlook, admin.ends(asked, committed_only=True) if asked else {})
+        by_topic = _by_topic(horizon, admin.ends(asked, committed_only=True) if asked else {})
         lags = {name: list(self._lags(name, group, by_topic)) for name, group in found.items()}
         unread = {lag.partition for group in lags.values() for lag in group if lag.records}
         self._learn_times(admin, [lag for group in lags.values() for lag in group if lag.records])
@@ -74,7 +74,7 @@ class GroupWatch:
         states = {}
         for group in listed:
             if group.name in found:
-                known = (self._known(lag, outlook, newest) for lag in lags[group.name])
+                known = (self._known(lag, horizon, newest) for lag in lags[group.name])
                 states[group.name] = _state(found[group.name], list(known), now_ms)
             elif group.name in self.states:  # it can't be described at the moment: keep the last state
                 states[group.name] = self.states[group.name]
@@ -121,7 +121,7 @@ class GroupWatch:
         told = times_at(admin.connection, asked)
         self._times |= {spot: told.get(spot) for spot in asked}
 
-    def _known(self, lag: Lag, outlook: Outlook, newest: Mapping[TopicPartition, int | None]) -> Lag:
+    def _known(self, lag: Lag, horizon: Horizon, newest: Mapping[TopicPartition, int | None]) -> Lag:
         if not lag.records:
             return lag
         place = lag.partition
@@ -129,8 +129,8 @@ class GroupWatch:
             lag,
             oldest_ms=self._times.get(_first_unread(lag)),
             newest_ms=newest.get(place),
-            keeping=outlook.keepings[place.topic],
-            writing=outlook.writing.get(place, NOT_WRITTEN),
+            keeping=horizon.keepings[place.topic],
+            writing=horizon.writing.get(place, NOT_WRITTEN),
         )
 
     def _remember(self, now: float, now_ms: int) -> None:
@@ -150,16 +150,16 @@ class GroupWatch:
             history.add(now_ms, {part.place: part.lag for part in state.partitions})
 
 
-def _first_unread(lag: Lag) -> Spot:
-    return Spot(lag.partition, max(lag.committed or 0, lag.bounds.start))
+def _first_unread(lag: Lag) -> PartitionOffset:
+    return PartitionOffset(lag.partition, max(lag.committed or 0, lag.bounds.start))
 
 
 def _by_topic(
-    outlook: Outlook, ends: Mapping[TopicPartition, int]
+    horizon: Horizon, ends: Mapping[TopicPartition, int]
 ) -> dict[str, dict[TopicPartition, Bounds]]:
-    """The bounds of partitions by topic. Starts come from the outlook, which is older; ends are fresh."""
+    """The bounds of partitions by topic. Starts come from the horizon, which is older; ends are fresh."""
     found: dict[str, dict[TopicPartition, Bounds]] = {}
-    for place, bounds in outlook.bounds.items():
+    for place, bounds in horizon.bounds.items():
         end = max(bounds.start, ends.get(place, bounds.end))
         found.setdefault(place.topic, {})[place] = Bounds(bounds.start, end)
     return found

@@ -60,7 +60,7 @@ class JobTopic:
             if own:
                 self._read(connection, own)
         except MillstreamError as error:
-            _log.warning("what jobs tell can't be read: %s", error)
+            _log.warning("the status of jobs can't be read: %s", error)
             self.close()
         return self.jobs
 

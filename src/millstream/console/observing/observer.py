@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from millstream.client.insight.outlook import NONE_STOPPED, Outlook, look_ahead
+from millstream.client.insight.horizon import NONE_STOPPED, Horizon, look_ahead
 from millstream.client.librdkafka.admin import Admin, ClusterInfo, PartitionInfo
 from millstream.client.text.position import TopicPartition
 from millstream.console.observing.group_watch import GroupWatch
@@ -24,7 +24,7 @@ from millstream.core.clock import Clock
 
 RATE_SECONDS = 10.0  # rates are averaged over this long, so that the numbers stay readable
 LEAST_SECONDS = 0.5  # the least time between two looks that give a rate
-OUTLOOK_SECONDS = 15.0
+HORIZON_SECONDS = 15.0
 TOPIC_HISTORY_SECONDS = 10.0
 
 
@@ -42,8 +42,8 @@ class Observer:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looks: deque[_Look] = deque()
-        self._outlook: Outlook | None = None
-        self._outlook_at = 0.0
+        self._horizon: Horizon | None = None
+        self._horizon_at = 0.0
         self._topics_at = 0.0
         self._jobs = JobTopic(clock)
         self.history = History()
@@ -79,16 +79,16 @@ class Observer:
 
     def _snapshot(self, cluster: ClusterInfo, address: str) -> Snapshot:
         ends = self._looks[-1].ends
-        outlook = self._outlook
+        horizon = self._horizon
         records: dict[str, int] = {}
         measured: dict[str, int] = {}  # the number of records when the sizes were reported
         sizes: dict[str, int] = {}
-        if outlook is not None:
-            for place, bounds in outlook.bounds.items():
+        if horizon is not None:
+            for place, bounds in horizon.bounds.items():
                 left = ends.get(place, bounds.end) - bounds.start
                 records[place.topic] = records.get(place.topic, 0) + max(0, left)
                 measured[place.topic] = measured.get(place.topic, 0) + bounds.end - bounds.start
-            for place, size in outlook.sizes.items():
+            for place, size in horizon.sizes.items():
                 sizes[place.topic] = sizes.get(place.topic, 0) + size
         return Snapshot(
             self._clock.now_ms(),
@@ -101,13 +101,13 @@ class Observer:
                 for name, partitions in cluster.topics.items()
             },
             self.groups.states,
-            () if outlook is None else tuple(outlook.disks),
-            outlook is not None and self.groups.looked,
+            () if horizon is None else tuple(horizon.disks),
+            horizon is not None and self.groups.looked,
             ends,
             cluster.topics,
-            {} if outlook is None else {place: bounds.start for place, bounds in outlook.bounds.items()},
-            {} if outlook is None else outlook.sizes,
-            {} if outlook is None else outlook.oldest_ms,
+            {} if horizon is None else {place: bounds.start for place, bounds in horizon.bounds.items()},
+            {} if horizon is None else horizon.sizes,
+            {} if horizon is None else horizon.oldest_ms,
         )
 
     def _topic(
@@ -119,8 +119,8 @@ class Observer:
         measured: int,
     ) -> TopicState:
         rate = self._rate(name)
-        ahead = None if self._outlook is None else self._outlook.topics.get(name)
-        keeping = None if self._outlook is None else self._outlook.keepings.get(name)
+        ahead = None if self._horizon is None else self._horizon.topics.get(name)
+        keeping = None if self._horizon is None else self._horizon.keepings.get(name)
         return TopicState(
             name,
             name.startswith("__"),
@@ -182,17 +182,17 @@ class Observer:
 
     def expire(self) -> None:
         """Make the next closer look ask for everything, however recent the last one was."""
-        self._outlook_at = -OUTLOOK_SECONDS
+        self._horizon_at = -HORIZON_SECONDS
 
     def look_closer(self, admin: Admin) -> None:
         """Look at what changes slowly or takes long to find out. The next snapshot shows it."""
         now = self._clock.monotonic()
         topics = self._looks[-1].totals.keys() if self._looks else set()
         if (
-            self._outlook is None
-            or now - self._outlook_at >= OUTLOOK_SECONDS
-            or topics != self._outlook.topics.keys()  # a new topic should get its numbers soon
+            self._horizon is None
+            or now - self._horizon_at >= HORIZON_SECONDS
+            or topics != self._horizon.topics.keys()  # a new topic should get its numbers soon
         ):
-            self._outlook = look_ahead(admin, self._clock.now_ms())
-            self._outlook_at = now
-        self.groups.look(admin, self._outlook, self._looks[-1].ends if self._looks else {})
+            self._horizon = look_ahead(admin, self._clock.now_ms())
+            self._horizon_at = now
+        self.groups.look(admin, self._horizon, self._looks[-1].ends if self._looks else {})

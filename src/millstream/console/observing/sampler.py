@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.client.librdkafka.admin import Admin
-from millstream.console.observing.asking import Asker
 from millstream.console.observing.history import Columns
 from millstream.console.observing.observer import Observer
+from millstream.console.observing.request_pool import RequestPool
 from millstream.console.observing.snapshot import Snapshot
 from millstream.core.clock import Clock, SystemClock
 from millstream.core.errors import BrokerUnavailable, MillstreamError, RequestFailed
@@ -31,8 +31,8 @@ _PAUSE = 0.05  # seconds before each repetition
 class Sampler:
     """Takes the snapshots. ``snapshot`` is the last one, and ``problem`` says why there is no newer one."""
 
-    def __init__(self, asker: Asker, clock: Clock | None = None) -> None:
-        self._asker = asker
+    def __init__(self, requests: RequestPool, clock: Clock | None = None) -> None:
+        self._requests = requests
         self._clock = clock or SystemClock()
         self._changed = asyncio.Event()
         self._looking = asyncio.Lock()  # one look at a time, because each builds on the one before
@@ -54,7 +54,7 @@ class Sampler:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._asker.run(self.observer.close)
+        await self._requests.run(self.observer.close)
 
     def close(self) -> None:
         """Wake everything that waits in ``next``. Nothing more will come."""
@@ -114,7 +114,7 @@ class Sampler:
             self.problem = str(error)
         else:
             if self.problem is not None:
-                _log.info("%s answers again", self._asker.connection.address)
+                _log.info("%s answers again", self._requests.connection.address)
             self.problem = None
         self._publish()
 
@@ -124,23 +124,23 @@ class Sampler:
                 await self._asked(self.observer.look_closer)
         except MillstreamError as error:
             if self.problem is None:  # otherwise the problem is already known
-                _log.warning("sizes and groups are not known: %s", error)
+                _log.warning("sizes and groups are unknown: %s", error)
 
     async def _asked(self, look: Callable[[Admin], Any]) -> Any:
         try:
             for _ in range(_DELETED_MEANWHILE):
                 try:
-                    return await self._asker.ask(look)
+                    return await self._requests.ask(look)
                 except RequestFailed:
                     # The broker answers. A topic may have been deleted after the topics were listed, and
                     # won't be on the next list. Which error that causes differs between clients and brokers.
                     await asyncio.sleep(_PAUSE)
-            return await self._asker.ask(look)
+            return await self._requests.ask(look)
         except MillstreamError:
             raise
         except Exception as error:
             # A bug in millstream. Pages show the error, and go on with the last snapshot.
-            _log.exception("looking at the broker failed; please report this")
+            _log.exception("querying the broker failed; please report this")
             raise MillstreamError(f"the console failed: {type(error).__name__}: {error}") from None
 
     def _publish(self) -> None:

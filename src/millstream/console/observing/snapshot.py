@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millstream.client.insight.outlook import NONE_STOPPED, DiskOutlook, Stopped
+from millstream.client.insight.horizon import NONE_STOPPED, DiskHorizon, StoppedPartitions
 from millstream.client.librdkafka.admin import BrokerNode, PartitionInfo
 from millstream.client.librdkafka.groups import GroupInfo
 from millstream.client.text.position import TopicPartition
@@ -38,8 +38,8 @@ class TopicState:
     retention_ms: int | None = None
     retention_bytes: int | None = None
     overload: str = ""
-    stopped: Stopped = NONE_STOPPED
-    uncompacted: Stopped = NONE_STOPPED
+    stopped: StoppedPartitions = NONE_STOPPED
+    uncompacted: StoppedPartitions = NONE_STOPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Snapshot:
     brokers: tuple[BrokerNode, ...]
     topics: Mapping[str, TopicState]
     groups: Mapping[str, GroupState] = field(default_factory=dict)
-    disks: tuple[DiskOutlook, ...] = ()
+    disks: tuple[DiskHorizon, ...] = ()
     detailed: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     places: Mapping[str, tuple[PartitionInfo, ...]] = field(default_factory=dict)

@@ -40,7 +40,7 @@ def _partitions(snapshot: Snapshot) -> Iterator[Attention]:
         if topic.leaderless:
             yield Attention(
                 "critical",
-                f"{topic.name} can't be read or written in part",
+                f"part of {topic.name} can't be read or written",
                 f"{count(len(topic.leaderless), 'partition')} without a leader: {_numbers(topic.leaderless)}",
                 topic_link(topic.name),
             )
@@ -59,14 +59,14 @@ def _stopped(snapshot: Snapshot) -> Iterator[Attention]:
         if topic.stopped.partitions:
             yield Attention(
                 "critical",
-                f"{topic.name} takes no writes in {_these(topic.stopped.partitions)}",
+                f"{topic.name} accepts no writes in {_these(topic.stopped.partitions)}",
                 topic.stopped.why,
                 topic_link(topic.name, "partitions"),
             )
         if topic.uncompacted.partitions:
             yield Attention(
                 "warning",
-                f"{topic.name} is not compacted any more in {_these(topic.uncompacted.partitions)}",
+                f"{topic.name} is no longer compacted in {_these(topic.uncompacted.partitions)}",
                 topic.uncompacted.why,
                 topic_link(topic.name, "partitions"),
             )
@@ -122,14 +122,14 @@ def _jobs(snapshot: Snapshot) -> Iterator[Attention]:
             yield Attention(
                 "critical",
                 f"{status.job} has failed",
-                status.reason or "it did not say why",
+                status.reason or "it gave no reason",
                 pipeline_link(status.job) + "#errors",
             )
         elif state == "silent":
             passed = duration_text(snapshot.at_ms - job.heard_ms)
             yield Attention(
                 "critical",
-                f"{status.job} is not heard from",
+                f"{status.job} has stopped reporting",
                 f"for {passed}; it ran on {status.host} as process {status.pid}, and did not end in order",
                 pipeline_link(status.job),
             )
@@ -137,7 +137,7 @@ def _jobs(snapshot: Snapshot) -> Iterator[Attention]:
             yield Attention(
                 "warning",
                 f"{status.job} can't deliver at the moment",
-                f"{status.reason or 'it waits for the broker'}; the batch is run again",
+                f"{status.reason or 'it waits for the broker'}; the batch is repeated",
                 pipeline_link(status.job),
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.client.insight.outlook import DiskOutlook
+from millstream.client.insight.horizon import DiskHorizon
 from millstream.client.librdkafka.admin import BrokerNode
 from millstream.console.observing.snapshot import Snapshot, TopicState
 from millstream.console.overview.attention import Attention, needs_attention
@@ -36,7 +36,7 @@ class Overview:
     in_per_second: float
     in_bytes_per_second: float
     out_per_second: float
-    disks: list[DiskOutlook]
+    disks: list[DiskHorizon]
     attention: list[Attention]
     busiest: list[TopicState]
     detailed: bool

@@ -40,7 +40,7 @@ async def status(backend: NamedDependency[Backend]) -> Stream:
 
 
 @get("/api/overview", tags=["overview"], summary="Health, disks, rates, and what needs attention first")
-async def told(backend: NamedDependency[Backend]) -> Overview:
+async def as_json(backend: NamedDependency[Backend]) -> Overview:
     return overview(await backend.sampler.first())
 
 
@@ -55,4 +55,4 @@ def _point(backend: Backend) -> list[float | None]:
     return backend.sampler.observer.history.last("in", "out")
 
 
-SCREEN = Screen("overview", "Overview", "/", shortcut="o", handlers=(page, live, status, told, rates))
+SCREEN = Screen("overview", "Overview", "/", shortcut="o", handlers=(page, live, status, as_json, rates))

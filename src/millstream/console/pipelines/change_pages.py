@@ -13,7 +13,7 @@ from litestar.response import Redirect, Stream
 from millstream.console.backend import Backend
 from millstream.console.observing.snapshot import Snapshot
 from millstream.console.pipelines.changes import Forgetting, forget, forgetting
-from millstream.console.pipelines.listing import Pipeline, pipeline
+from millstream.console.pipelines.pipeline import Pipeline, pipeline
 from millstream.jobs.owners import JobRuns
 
 _GET: Literal[303] = 303  # See Other: the client continues with a GET
@@ -22,7 +22,7 @@ _GET: Literal[303] = 303  # See Other: the client continues with a GET
 def known(snapshot: Snapshot, name: str) -> Pipeline:
     found = pipeline(snapshot, name)
     if found is None:
-        raise NotFoundException(f"no job {name!r} has told anything at {snapshot.address}")
+        raise NotFoundException(f"no job {name!r} has reported to {snapshot.address}")
     return found
 
 
@@ -63,7 +63,7 @@ async def forget_form(
 @delete(
     "/api/pipelines/{name:str}",
     tags=["pipelines"],
-    summary="Forget a job that does not run any more; only what it told last is lost",
+    summary="Forget a job that no longer runs; only its last report is lost",
     status_code=200,
 )
 async def forget_told(backend: NamedDependency[Backend], name: FromPath[str]) -> Forgetting:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.produce import send_one
 from millstream.client.text.lines import Outgoing
-from millstream.console.pipelines.listing import Pipeline
+from millstream.console.pipelines.pipeline import Pipeline
 from millstream.jobs.owners import JobRuns
 from millstream.jobs.report import RUNNING, TOPIC, Shown
 
@@ -41,7 +41,7 @@ def forgetting(told: Pipeline) -> Forgetting:
         sorted({query.group for query in status.queries}),
         sorted({topic for query in status.queries for topic in query.writes}),
         list(status.views),
-        f"it runs on {status.host} as process {status.pid}, and would tell of itself again. Stop it first."
+        f"it runs on {status.host} as process {status.pid}, and would report again. Stop it first."
         if runs
         else "",
     )

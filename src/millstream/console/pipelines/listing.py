@@ -1,28 +1,20 @@
-"""The list of pipelines and the page of each, made from the status that jobs report."""
+"""The list of pipelines, made from the status that jobs report, and which of them use a group or a topic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from millstream.console.observing.job_topic import HeardJob
 from millstream.console.observing.snapshot import Snapshot
 from millstream.jobs.owners import Owner
 from millstream.jobs.report import (
-    PARTS,
     RUNNING,
-    Batch,
-    Edge,
     JobStatus,
-    Node,
-    QueryStatus,
     Shown,
     nodes_with_lags,
     state_now,
     with_lags,
 )
-
-_FAR_LONGER = 4  # times the median length: a longer bar is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +51,6 @@ class PipelineList:
     search: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """One job: its line of the list, and everything that it reported."""
-
-    summary: PipelineRow
-    status: JobStatus
-
-
 def pipeline_list(snapshot: Snapshot, search: str = "") -> PipelineList:
     """The jobs that a search finds: those with problems first, then by name."""
     rows = [row(job, snapshot) for job in snapshot.jobs.values()]
@@ -86,16 +70,11 @@ _URGENCY: dict[str, int] = {
 }
 
 
-def pipeline(snapshot: Snapshot, name: str) -> Pipeline | None:
-    job = snapshot.jobs.get(name)
-    return None if job is None else Pipeline(row(job, snapshot), _with_lag_now(job.status, snapshot))
-
-
 def shown_state(job: HeardJob, now_ms: int) -> Shown:
     return state_now(job.status.state, now_ms - job.heard_ms, job.status.heartbeat_ms)
 
 
-def _with_lag_now(status: JobStatus, snapshot: Snapshot) -> JobStatus:
+def with_lag_now(status: JobStatus, snapshot: Snapshot) -> JobStatus:
     """The status with the current lag of the job's groups, as the pages of the groups show it. The reported
     lag is as old as the report, and a job that has ended reports nothing more while its topics grow.
     """
@@ -110,7 +89,7 @@ def _with_lag_now(status: JobStatus, snapshot: Snapshot) -> JobStatus:
 
 
 def row(job: HeardJob, snapshot: Snapshot) -> PipelineRow:
-    status = _with_lag_now(job.status, snapshot)
+    status = with_lag_now(job.status, snapshot)
     state = shown_state(job, snapshot.at_ms)
     queries = status.queries
     lags = [query.lag for query in queries if query.lag is not None]
@@ -168,104 +147,3 @@ def uses_of(snapshot: Snapshot, topic: str) -> list[PipelineUse]:
         if reads or writes:
             found.append(PipelineUse(name, shown_state(job, snapshot.at_ms), reads, writes))
     return sorted(found, key=lambda each: (not each.runs, each.name))
-
-
-# One node --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenNode:
-    """The box that the viewer has chosen, with the arrows into and out of it, and the query it is part of."""
-
-    node: Node
-    into: list[tuple[Node, Edge]]
-    out: list[tuple[Node, Edge]]
-    query: QueryStatus | None
-
-
-def chosen_node(status: JobStatus, key: str) -> ChosenNode | None:
-    nodes = {node.key: node for node in status.nodes}
-    node = nodes.get(key)
-    if node is None:
-        return None
-    return ChosenNode(
-        node,
-        [(nodes[edge.tail], edge) for edge in status.edges if edge.head == key and edge.tail in nodes],
-        [(nodes[edge.head], edge) for edge in status.edges if edge.tail == key and edge.head in nodes],
-        next((query for query in status.queries if query.name == node.query), None),
-    )
-
-
-# Where the time went ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a bar: its height, and the distance of its top from the top of the chart, in percent."""
-
-    name: str
-    top: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A batch as a bar. One that took far longer than the others is ``cut`` to the height of the scale."""
-
-    batch: Batch
-    parts: list[Part]
-    cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The last batches of a query as bars on one scale (``most_ms`` is the whole height), and the average
-    time of each part.
-    """
-
-    query: str
-    most_ms: int
-    mean_ms: float
-    bars: list[Bar]
-    means: list[tuple[str, float]]
-
-
-def timelines(status: JobStatus) -> list[Timeline]:
-    found = []
-    for query in status.queries:
-        batches = [batch for batch in status.batches if batch.query == query.name]
-        if batches:
-            found.append(_timeline(query.name, batches))
-    return found
-
-
-def _timeline(query: str, batches: list[Batch]) -> Timeline:
-    lengths = sorted(max(1, batch.ms, sum(batch.parts.values())) for batch in batches)
-    # Spark compiles in the first batch. On a scale that fits it, all other bars would be flat.
-    most = min(lengths[-1], _FAR_LONGER * lengths[len(lengths) // 2])
-    return Timeline(
-        query,
-        most,
-        sum(batch.ms for batch in batches) / len(batches),
-        [_bar(batch, most) for batch in batches],
-        [
-            (part, sum(batch.parts.get(part, 0) for batch in batches) / len(batches))
-            for part in _in_order(part for batch in batches for part in batch.parts)
-        ],
-    )
-
-
-def _bar(batch: Batch, most: int) -> Bar:
-    total = sum(batch.parts.values())
-    parts, top = [], 100.0
-    for name in _in_order(batch.parts):
-        height = 100 * batch.parts[name] / max(most, total)
-        top -= height
-        parts.append(Part(name, round(top, 2), round(height, 2)))
-    return Bar(batch, parts, total > most)
-
-
-def _in_order(parts: Iterable[str]) -> list[str]:
-    """Parts in the order in which a batch goes through them. Parts that only a newer job knows come last."""
-    found = set(parts)
-    return [part for part in PARTS if part in found] + sorted(found.difference(PARTS))

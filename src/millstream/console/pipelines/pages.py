@@ -14,17 +14,12 @@ from millstream.console.observing.snapshot import Snapshot
 from millstream.console.parameters import Search
 from millstream.console.pipelines import change_pages as pipeline_changes
 from millstream.console.pipelines.change_pages import known
-from millstream.console.pipelines.listing import (
-    Pipeline,
-    PipelineList,
-    chosen_node,
-    pipeline_list,
-    timelines,
-)
+from millstream.console.pipelines.listing import PipelineList, pipeline_list
 from millstream.console.pipelines.picture import picture
+from millstream.console.pipelines.pipeline import Pipeline, chosen_node, timelines
 from millstream.jobs.report import RUNNING
 
-Chosen = Annotated[str, QueryParameter(max_length=100, description="The box of the graph to tell more of.")]
+Chosen = Annotated[str, QueryParameter(max_length=100, description="The box of the graph to show in detail.")]
 
 
 @get("/pipelines", include_in_schema=False)
@@ -46,7 +41,11 @@ async def live(backend: NamedDependency[Backend], search: Search = "") -> Stream
     return backend.live(fragments)
 
 
-@get("/api/pipelines", tags=["pipelines"], summary="Jobs that tell what they do; what needs somebody first")
+@get(
+    "/api/pipelines",
+    tags=["pipelines"],
+    summary="Jobs that report their status; those that need attention first",
+)
 async def listed(backend: NamedDependency[Backend], search: Search = "") -> PipelineList:
     return pipeline_list(await backend.sampler.first(), search)
 
@@ -79,8 +78,8 @@ async def one_live(backend: NamedDependency[Backend], name: FromPath[str], node:
     return backend.live(fragments)
 
 
-@get("/api/pipelines/{name:str}", tags=["pipelines"], summary="All that a job tells of itself")
-async def told(backend: NamedDependency[Backend], name: FromPath[str]) -> Pipeline:
+@get("/api/pipelines/{name:str}", tags=["pipelines"], summary="The complete status of a job")
+async def as_json(backend: NamedDependency[Backend], name: FromPath[str]) -> Pipeline:
     return known(await backend.sampler.first(), name)
 
 
@@ -106,5 +105,5 @@ SCREEN = Screen(
     "Pipelines",
     "/pipelines",
     shortcut="p",
-    handlers=(page, live, listed, one_page, one_live, told, *pipeline_changes.HANDLERS),
+    handlers=(page, live, listed, one_page, one_live, as_json, *pipeline_changes.HANDLERS),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millstream.console.links import pipeline_link
 from millstream.console.units import rate, short, size
 from millstream.core.units import duration_text
-from millstream.jobs.report import JobStatus, Node
+from millstream.jobs.report import GraphNode, JobStatus
 from millstream.pipeline.drawing.graph import Box, Graph
 from millstream.pipeline.drawing.svg import Live, draw_svg
 
@@ -44,14 +44,14 @@ def picture(status: JobStatus, now_ms: int, *, chosen: str = "", alive: bool = T
     return draw_svg(graph, f"The graph of {status.job}", live)
 
 
-def _kind(node: Node) -> str:
+def _kind(node: GraphNode) -> str:
     """The kind that a box is drawn as. A box that contains a window is drawn as one, whatever its last step
     is.
     """
     return "window" if node.entries is not None and node.kind in ("where", "select") else node.kind
 
 
-def _notes(node: Node, now_ms: int) -> list[tuple[str, str]]:
+def _notes(node: GraphNode, now_ms: int) -> list[tuple[str, str]]:
     """Lines of numbers, each with its severity: ``bad``, ``warn`` or nothing."""
     notes: list[tuple[str, str]] = []
     if node.lag is not None:

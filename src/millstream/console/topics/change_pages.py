@@ -1,6 +1,6 @@
 """Creates, changes, fills, trims and deletes a topic: forms and the REST interface.
 
-Forms for people and JSON for programs both go through ``model.topic_changes``. A form that succeeds redirects
+Forms for people and JSON for programs both go through ``changes``. A form that succeeds redirects
 to the page that shows the result. A form that fails is shown again as it was filled in, with the error.
 """
 
@@ -36,7 +36,7 @@ from millstream.console.topics.topic_pages import (
     header,
     partitions_shown,
     seen,
-    settings_told,
+    settings_as_json,
     show_settings,
 )
 from millstream.core.clock import SystemClock
@@ -224,7 +224,7 @@ async def alter(
 ) -> TopicSettings:
     await seen(backend, name)
     await backend.ask(lambda admin: changes.alter(admin, name, data))
-    told: TopicSettings = await settings_told.fn(backend, name)
+    told: TopicSettings = await settings_as_json.fn(backend, name)
     return told
 
 
@@ -321,7 +321,7 @@ async def trim(
     backend: NamedDependency[Backend],
     name: FromPath[str],
     data: JSONBody[Trim],
-    dry_run: Annotated[bool, QueryParameter(description="Tell what would be deleted, and stop.")] = False,
+    dry_run: Annotated[bool, QueryParameter(description="Only report what would be deleted.")] = False,
 ) -> Trimmed:
     await seen(backend, name)
 

@@ -113,7 +113,7 @@ def _bytes(what: str, text: str | None, written: Written) -> bytes | None:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{what}: has half a letter (a lone surrogate), which is no text") from None
+        raise ConfigError(f"{what}: contains a lone surrogate, which is not valid text") from None
 
 
 def parse_headers(text: str) -> list[NewHeader]:

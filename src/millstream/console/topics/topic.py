@@ -44,11 +44,11 @@ def partitions_of(snapshot: Snapshot, topic: str) -> list[PartitionState]:
         if info.leader is None:
             problem = "no leader: it can be neither read nor written"
         elif info.index in stopped:
-            problem = "stopped: it takes no writes"
+            problem = "stopped: it accepts no writes"
         elif missing:
             problem = f"out of sync: {', '.join(f'broker {replica}' for replica in missing)}"
         elif info.index in uncompacted:
-            problem = "not compacted any more"
+            problem = "no longer compacted"
         shown.append(
             PartitionState(
                 info.index,

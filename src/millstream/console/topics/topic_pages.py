@@ -1,6 +1,6 @@
 """One topic: the header of its pages, its partitions, its consumers and its settings.
 
-``messages`` has the pages of its records, and ``topic_changes`` the forms that change it.
+``messages`` has the pages of its records, and ``change_pages`` the forms that change it.
 """
 
 from __future__ import annotations
@@ -184,13 +184,13 @@ async def show_settings(
 ) -> Response[str]:
     """The page of settings. ``refused`` is a setting, the value that was refused, and the reason."""
     snapshot = await seen(backend, name)
-    told = await backend.run(lambda: topic_settings(backend.asking, name))
+    settings = await backend.run(lambda: topic_settings(backend.asking, name))
     return backend.page(
         request,
         backend.screen("topics"),
         "topic_settings.html",
         status=status,
-        shown=settings_shown(told, search, own_only=own),
+        shown=settings_shown(settings, search, own_only=own),
         search=search,
         own=own,
         done=done,
@@ -206,22 +206,22 @@ async def header_live(backend: NamedDependency[Backend], name: FromPath[str], pa
 
 
 @get("/api/topics/{name:str}/settings", tags=["topics"], summary="A topic's settings, with their meaning")
-async def settings_told(
+async def settings_as_json(
     backend: NamedDependency[Backend],
     name: FromPath[str],
     search: Searched = "",
     own: Annotated[bool, QueryParameter(description="Only those that the topic has of its own.")] = False,
 ) -> TopicSettings:
     await seen(backend, name)
-    told = await backend.run(lambda: topic_settings(backend.asking, name))
-    return settings_shown(told, search, own_only=own)
+    settings = await backend.run(lambda: topic_settings(backend.asking, name))
+    return settings_shown(settings, search, own_only=own)
 
 
 # The topic itself ------------------------------------------------------------------------------------
 
 
 @get("/api/topics/{name:str}", tags=["topics"], summary="One topic")
-async def told(backend: NamedDependency[Backend], name: FromPath[str]) -> TopicState:
+async def as_json(backend: NamedDependency[Backend], name: FromPath[str]) -> TopicState:
     return (await seen(backend, name)).topics[name]
 
 
@@ -244,9 +244,9 @@ HANDLERS = (
     consumers_live,
     consumers_told,
     settings_page,
-    settings_told,
+    settings_as_json,
     header_live,
-    told,
+    as_json,
     rate,
     loss,
 )

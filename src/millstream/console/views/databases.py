@@ -22,7 +22,9 @@ from litestar.exceptions import NotFoundException, TooManyRequestsException
 from millstream.console.views.tables import Database, Jobs, ViewList, ViewState, views_of
 from millstream.core.errors import MillstreamError
 from millstream.jobs.report import JobStatus
-from millstream.views.views import ViewReader, open_reader, shown
+from millstream.views.address import shown
+from millstream.views.opening import open_reader
+from millstream.views.views import ViewReader
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -33,7 +35,7 @@ _AGAIN = 1.0  # seconds until an unreachable database is tried again
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ViewDatabase:
     """A database of views. ``where`` opens it, and ``name`` is the same for people, without a password.
     ``reason`` says why it can't be opened. ``jobs`` maps each view to the job that writes it.
     """
@@ -44,23 +46,23 @@ class Place:
     jobs: Jobs = field(default_factory=dict)
 
 
-def places_of(jobs: Iterable[JobStatus]) -> list[Place]:
+def places_of(jobs: Iterable[JobStatus]) -> list[ViewDatabase]:
     """The databases in which jobs say that they keep views. Jobs report no passwords, so one on a server
     can't be opened from this alone. Files on another machine are shown only by a console there.
     """
-    found: dict[str, Place] = {}
+    found: dict[str, ViewDatabase] = {}
     for job in sorted(jobs, key=lambda each: each.at_ms):
         if job.views_at is None or not job.views:
             continue
         reason = None
         if "://" in job.views_at:
-            reason = f"start the console with --views {job.views_at}, and with what it takes to log in there"
+            reason = f"start the console with --views {job.views_at}, and the credentials for it"
         elif not os.access(job.views_at, os.R_OK):
             if job.state in ("failed", "stopped"):
                 continue  # the file was deleted after the job ended
             reason = f"job {job.job} runs on {job.host}, and keeps them in a file that can't be read here"
         before = found[job.views_at].jobs if job.views_at in found else {}
-        found[job.views_at] = Place(
+        found[job.views_at] = ViewDatabase(
             job.views_at, job.views_at, reason, {**before, **dict.fromkeys(job.views, job.job)}
         )
     return list(found.values())
@@ -69,7 +71,9 @@ def places_of(jobs: Iterable[JobStatus]) -> list[Place]:
 class Databases:
     """The databases of one console. ``told`` are those of its command line; ``by_jobs`` gives the others."""
 
-    def __init__(self, told: Sequence[str], by_jobs: Callable[[], Sequence[Place]] = lambda: ()) -> None:
+    def __init__(
+        self, told: Sequence[str], by_jobs: Callable[[], Sequence[ViewDatabase]] = lambda: ()
+    ) -> None:
         self._told = told
         self._by_jobs = by_jobs
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="views")
@@ -91,19 +95,19 @@ class Databases:
 
     # Known databases ---------------------------------------------------------------------------------
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ViewDatabase]:
         """All known databases, those of the command line first."""
-        found = {shown(where): Place(where, shown(where)) for where in self._told}
+        found = {shown(where): ViewDatabase(where, shown(where)) for where in self._told}
         files = {os.path.realpath(place.where): place for place in found.values() if "://" not in place.where}
         for place in self._by_jobs():
             known = found.get(place.name) or files.get(os.path.realpath(place.where))
             if known is not None:  # keep the user's own address: it has the credentials
-                found[known.name] = Place(known.where, known.name, None, {**known.jobs, **place.jobs})
+                found[known.name] = ViewDatabase(known.where, known.name, None, {**known.jobs, **place.jobs})
             else:
                 found[place.name] = place
         return list(found.values())
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ViewDatabase:
         """A database by its name; without a name, the only one."""
         places = self.places()
         for place in places:
@@ -120,7 +124,7 @@ class Databases:
             else f"say which database: {names}"
         )
 
-    async def holding(self, view: str, database: str = "") -> Place:
+    async def holding(self, view: str, database: str = "") -> ViewDatabase:
         """The named database, or the first one that has the view."""
         if database:
             return self.place(database)
@@ -137,12 +141,12 @@ class Databases:
 
     # Asking ------------------------------------------------------------------------------------------
 
-    async def ask(self, place: Place, question: Callable[[ViewReader], T]) -> T:
+    async def ask(self, place: ViewDatabase, question: Callable[[ViewReader], T]) -> T:
         """Call ``question`` with a reader of the database, on another thread. Returns its result, and raises
         what it raises.
         """
         if self._under_way >= _WAITING:
-            raise TooManyRequestsException("too many questions to views are under way; try again in a moment")
+            raise TooManyRequestsException("too many queries of views are in progress; try again in a moment")
         self._under_way += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, _asked, place, question)
@@ -160,7 +164,7 @@ class Databases:
             [Database(place.name, problem) for place, (_, problem) in zip(places, answers, strict=True)],
         )
 
-    async def _views(self, place: Place, counted: bool) -> tuple[list[ViewState], str | None]:
+    async def _views(self, place: ViewDatabase, counted: bool) -> tuple[list[ViewState], str | None]:
         try:
             found = await self.ask(place, lambda reader: views_of(reader, place.jobs, counted=counted))
             return found, None
@@ -170,7 +174,7 @@ class Databases:
     # Following ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def followed(self, places: Sequence[Place]) -> Iterator[None]:
+    def followed(self, places: Sequence[ViewDatabase]) -> Iterator[None]:
         """Follow ``places`` within this context: ``next`` returns when something changes in one of them."""
         for place in places:
             follower = self._followers.get(place.name)
@@ -188,11 +192,11 @@ class Databases:
                     del self._followers[place.name]
                     follower.end()
 
-    def seen(self, places: Sequence[Place]) -> object:
+    def seen(self, places: Sequence[ViewDatabase]) -> object:
         """The state of followed databases. It is equal to an earlier one if nothing has changed."""
         return [(each.versions, each.problem) for each in (self._followers[place.name] for place in places)]
 
-    def problem(self, place: Place) -> str | None:
+    def problem(self, place: ViewDatabase) -> str | None:
         """Why a followed database can't be read; None if it can."""
         return self._followers[place.name].problem
 
@@ -209,7 +213,7 @@ class Databases:
         changed.set()
 
 
-def _asked(place: Place, question: Callable[[ViewReader], T]) -> T:
+def _asked(place: ViewDatabase, question: Callable[[ViewReader], T]) -> T:
     if place.reason is not None:
         raise MillstreamError(place.reason)
     reader = open_reader(place.where)
@@ -222,7 +226,9 @@ def _asked(place: Place, question: Callable[[ViewReader], T]) -> T:
 class _Follower:
     """Follows one database for all viewers. It has its own thread, because waiting for a change blocks."""
 
-    def __init__(self, place: Place, loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:
+    def __init__(
+        self, place: ViewDatabase, loop: asyncio.AbstractEventLoop, tell: Callable[[], None]
+    ) -> None:
         self.viewers = 0
         self.versions: dict[str, int] = {}
         self.problem: str | None = place.reason

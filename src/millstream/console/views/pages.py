@@ -14,7 +14,7 @@ from litestar.response import Stream
 from millstream.console.backend import Backend, Screen
 from millstream.console.parameters import PageNumber
 from millstream.console.views import sql_pages as sql
-from millstream.console.views.databases import Place
+from millstream.console.views.databases import ViewDatabase
 from millstream.console.views.tables import (
     PER_PAGE,
     Order,
@@ -45,15 +45,15 @@ async def asked(
     return RowQuery(search, where, sort, order, page, per_page)
 
 
-async def found(
+async def find_database(
     backend: NamedDependency[Backend],
     name: FromPath[str],
     database: Annotated[str, QueryParameter(max_length=2000, description=DATABASE)] = "",
-) -> Place:
+) -> ViewDatabase:
     return await backend.views.holding(name, database)
 
 
-_ROW = {"place": Provide(found)}
+_ROW = {"place": Provide(find_database)}
 _ROWS = {**_ROW, "wanted": Provide(asked)}
 
 
@@ -86,7 +86,7 @@ async def rows_page(
     request: Request[Any, Any, Any],
     backend: NamedDependency[Backend],
     name: FromPath[str],
-    place: NamedDependency[Place],
+    place: NamedDependency[ViewDatabase],
     wanted: NamedDependency[RowQuery],
 ) -> Response[str]:
     error = None
@@ -107,7 +107,7 @@ async def rows_page(
 async def rows_live(
     backend: NamedDependency[Backend],
     name: FromPath[str],
-    place: NamedDependency[Place],
+    place: NamedDependency[ViewDatabase],
     wanted: NamedDependency[RowQuery],
 ) -> Stream:
     before: RowPage | None = None
@@ -133,20 +133,20 @@ async def rows_live(
 async def rows(
     backend: NamedDependency[Backend],
     name: FromPath[str],
-    place: NamedDependency[Place],
+    place: NamedDependency[ViewDatabase],
     wanted: NamedDependency[RowQuery],
 ) -> RowPage:
     return await _rows(backend, place, name, wanted)
 
 
-async def _rows(backend: Backend, place: Place, name: str, wanted: RowQuery) -> RowPage:
+async def _rows(backend: Backend, place: ViewDatabase, name: str, wanted: RowQuery) -> RowPage:
     shown = await backend.views.ask(place, lambda reader: rows_of(reader, name, wanted, place.jobs))
     if shown is None:
         raise NotFoundException(f"there is no view {name!r} in {place.name}")
     return shown
 
 
-def _table(backend: Backend, place: Place, shown: RowPage, before: RowPage | None) -> dict[str, Any]:
+def _table(backend: Backend, place: ViewDatabase, shown: RowPage, before: RowPage | None) -> dict[str, Any]:
     """The values for the templates of a view's rows."""
     names = [column.name for column in shown.view.columns]
     at = [names.index(name) for name in shown.view.key]
@@ -160,7 +160,7 @@ def _table(backend: Backend, place: Place, shown: RowPage, before: RowPage | Non
     }
 
 
-def _named(backend: Backend, place: Place) -> dict[str, str]:
+def _named(backend: Backend, place: ViewDatabase) -> dict[str, str]:
     """The query parameters that links to this view need: its database, if there are several."""
     return {"database": place.name} if len(backend.views.places()) > 1 else {}
 
@@ -180,7 +180,7 @@ async def row_page(
     request: Request[Any, Any, Any],
     backend: NamedDependency[Backend],
     name: FromPath[str],
-    place: NamedDependency[Place],
+    place: NamedDependency[ViewDatabase],
     key: Key,
 ) -> Response[str]:
     shown = await _row(backend, place, name, key)
@@ -189,7 +189,7 @@ async def row_page(
 
 @get("/live/views/{name:str}/row", include_in_schema=False, dependencies=_ROW)
 async def row_live(
-    backend: NamedDependency[Backend], name: FromPath[str], place: NamedDependency[Place], key: Key
+    backend: NamedDependency[Backend], name: FromPath[str], place: NamedDependency[ViewDatabase], key: Key
 ) -> Stream:
     async def fragments() -> Mapping[str, str]:
         shown = await _row(backend, place, name, key)
@@ -205,12 +205,12 @@ async def row_live(
     dependencies=_ROW,
 )
 async def row(
-    backend: NamedDependency[Backend], name: FromPath[str], place: NamedDependency[Place], key: Key
+    backend: NamedDependency[Backend], name: FromPath[str], place: NamedDependency[ViewDatabase], key: Key
 ) -> Row:
     return await _row(backend, place, name, key)
 
 
-async def _row(backend: Backend, place: Place, name: str, key: list[str]) -> Row:
+async def _row(backend: Backend, place: ViewDatabase, name: str, key: list[str]) -> Row:
     shown = await backend.views.ask(place, lambda reader: row_of(reader, name, key, place.jobs))
     if shown is None:
         raise NotFoundException(f"there is no row {', '.join(key)} in view {name!r} of {place.name}")

@@ -19,18 +19,18 @@ from millstream.console.backend import Backend
 from millstream.console.links import sql_link
 from millstream.console.views.tables import Sql, SqlResult, column_digits, run_sql
 from millstream.core.errors import ConfigError
-from millstream.views.query import Limits, QueryRefused
+from millstream.views.query import QueryLimits, QueryRefused
 
 Download = Literal["", "csv", "json"]
 _IN_URL = 1500  # characters of SQL that fit in a link; longer SQL is posted
 _LONGEST_URL = 4000  # characters that fit in a URL even if each of them is escaped
 _LONGEST = 100_000
 _MOST = 100_000
-_SHOWN = Limits()
-_FILE = Limits(seconds=30.0, rows=_MOST, bytes=50_000_000)
+_SHOWN = QueryLimits()
+_FILE = QueryLimits(seconds=30.0, rows=_MOST, bytes=50_000_000)
 _SQL = Annotated[str, QueryParameter(max_length=_LONGEST_URL, description="One statement that only reads.")]
 _DATABASE = Annotated[
-    str, QueryParameter(max_length=2000, description="Which database; may be left out where there is one.")
+    str, QueryParameter(max_length=2000, description="Which database; optional if there is only one.")
 ]
 _ROWS = Annotated[
     int, QueryParameter(ge=1, le=_MOST, description="How many rows at most; `cut` says if there are more.")
@@ -56,7 +56,7 @@ async def page(
 
 
 @post("/sql", include_in_schema=False, opt={"reads": True}, status_code=200)
-async def posted(
+async def run_posted(
     request: Request[Any, Any, Any],
     backend: NamedDependency[Backend],
     data: Annotated[SqlForm, Body(media_type=RequestEncodingType.URL_ENCODED)],
@@ -96,7 +96,7 @@ async def _shown(request: Request[Any, Any, Any], backend: Backend, asked: SqlFo
 
 
 @get("/api/sql", tags=["views"], summary="What SQL on views returns")
-async def told(
+async def as_json(
     backend: NamedDependency[Backend],
     sql: _SQL,
     database: _DATABASE = "",
@@ -112,7 +112,7 @@ async def told(
     opt={"reads": True},
     status_code=200,
 )
-async def told_long(backend: NamedDependency[Backend], data: JSONBody[Sql]) -> SqlResult:
+async def as_long_json(backend: NamedDependency[Backend], data: JSONBody[Sql]) -> SqlResult:
     if not 1 <= data.rows <= _MOST:
         raise ConfigError(f"rows: from 1 to {_MOST}, not {data.rows}")
     if len(data.sql) > _LONGEST:
@@ -120,11 +120,13 @@ async def told_long(backend: NamedDependency[Backend], data: JSONBody[Sql]) -> S
     return await _run(backend, data.sql, data.database, _limits(data.rows))
 
 
-def _limits(rows: int) -> Limits:
-    return replace(_SHOWN, rows=rows) if rows <= _SHOWN.rows else Limits(_FILE.seconds, rows, _FILE.bytes)
+def _limits(rows: int) -> QueryLimits:
+    return (
+        replace(_SHOWN, rows=rows) if rows <= _SHOWN.rows else QueryLimits(_FILE.seconds, rows, _FILE.bytes)
+    )
 
 
-async def _run(backend: Backend, sql: str, database: str, limits: Limits) -> SqlResult:
+async def _run(backend: Backend, sql: str, database: str, limits: QueryLimits) -> SqlResult:
     place = backend.views.place(database)
     return await backend.views.ask(place, lambda reader: run_sql(reader, sql, limits))
 
@@ -145,4 +147,4 @@ def _file(result: SqlResult, kind: Download) -> Response[bytes]:
     return Response(content.encode(), media_type=media, headers=headers)
 
 
-HANDLERS = (page, posted, told, told_long)
+HANDLERS = (page, run_posted, as_json, as_long_json)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from millstream.core.errors import ConfigError
-from millstream.views.changes import Kind, changes_of
-from millstream.views.query import Ask, Limits, QueryRefused
+from millstream.views.naming import quoted_name, quoted_text
+from millstream.views.query import Ask, QueryLimits, QueryRefused
 from millstream.views.values import COLLATION, EXACT
-from millstream.views.views import Described, ViewReader, quoted_name, quoted_text
+from millstream.views.views import Described, ViewReader
+from millstream.views.watching import Kind, changes_of
 
 PER_PAGE = 50
 COUNTING = 1.0  # seconds; a row count that takes longer is left out
@@ -155,7 +156,7 @@ def _state(reader: ViewReader, view: Described, jobs: Jobs, rows: int | None) ->
 
 def _count(reader: ViewReader, name: str) -> int | None:
     try:
-        with reader.asking(Limits(seconds=COUNTING), ours=True) as ask:
+        with reader.asking(QueryLimits(seconds=COUNTING), ours=True) as ask:
             return _number(ask, f"SELECT count(*) FROM {quoted_name(name)}")
     except QueryRefused:
         return None
@@ -174,7 +175,7 @@ def found_view(reader: ViewReader, name: str) -> Described | None:
 
 
 def rows_of(
-    reader: ViewReader, name: str, query: RowQuery, jobs: Jobs, limits: Limits | None = None
+    reader: ViewReader, name: str, query: RowQuery, jobs: Jobs, limits: QueryLimits | None = None
 ) -> RowPage | None:
     """One page of a view's rows. A page number beyond the last means the last. None if there is no such view.
     Raises ConfigError for a column that does not exist, and QueryRefused for a condition that is not valid.
@@ -188,7 +189,7 @@ def rows_of(
             f"view {name!r} has no column {query.sort!r} to sort by; it has {', '.join(columns)}"
         )
     condition = _condition(columns, query)
-    limits = replace(limits or Limits(), rows=query.per_page + 1)
+    limits = replace(limits or QueryLimits(), rows=query.per_page + 1)
     source = f"FROM {quoted_name(name)}{condition}"
     before_it = len(f"SELECT * FROM {quoted_name(name)} WHERE (\n")
     ours = not query.where.strip()
@@ -288,7 +289,7 @@ def row_of(reader: ViewReader, name: str, key: Sequence[str], jobs: Jobs, newest
             f"view {name!r} has the key {', '.join(view.key)}: give a value of each, in this order"
         )
     condition = reader.key_condition(name, key)
-    with reader.asking(Limits(), ours=True) as ask:
+    with reader.asking(QueryLimits(), ours=True) as ask:
         found = ask(f"SELECT * FROM {quoted_name(name)} WHERE {condition}")
     since = reader.since(name, reader.present(name, "1 = 0").floor, condition)
     changes = [
@@ -318,10 +319,10 @@ class Sql:
 
     sql: str
     database: str = ""
-    rows: int = field(default=Limits().rows)
+    rows: int = field(default=QueryLimits().rows)
 
 
-def run_sql(reader: ViewReader, sql: str, limits: Limits) -> SqlResult:
+def run_sql(reader: ViewReader, sql: str, limits: QueryLimits) -> SqlResult:
     """Run SQL that only reads. Raises QueryRefused."""
     began = time.monotonic()
     with reader.asking(limits) as ask:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from millstream.examples.example import Results, Score, exact, milliseconds
 from millstream.examples.factory.generate import FAULT, LATE, Planted
-from millstream.examples.shape import Results, Score, exact, milliseconds
 
 _NEAR_MS = 10_000  # a fault is seen in the first reading after it began; neighbours shake later
 

@@ -1,14 +1,14 @@
-"""Readings of vibration sensors, with faults and outages planted among them, from a seed.
+"""Readings of vibration sensors, with planted faults and outages, from a seed.
 
 Every machine of a line sends a reading every few seconds. On each line one incident follows another:
 
-    fault     a machine shakes, and its neighbours with it, later and less; then somebody stops it. At the
-              same time a healthy machine of the line has one reading that is higher than all of these
+    fault     a machine shakes, its neighbours shake later and less, and then somebody stops the machine. At
+              the same time a healthy machine of the line has a single reading higher than all of these
     cut off   a fault during which the line's gateway goes offline
     outage    the gateway goes offline, and a machine shakes in the meantime. When it is back, the gateway
-              first sends what is new and then what it kept
-    glitch    one machine has one reading that is far too high
-    hum       the whole line vibrates more than usual, but not enough for an incident
+              sends new readings first and then the stored ones
+    glitch    one machine has a single reading that is far too high
+    hum       the whole line vibrates more than usual, but stays below the limit
 
 The machines at fault and the readings that come too late are recorded. The same seed gives the same readings.
 """
@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
+from millstream.examples.example import BEGINNING_MS, Event, iso
 from millstream.examples.feed import main
-from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 TOPIC = "readings"
 FAULT, LATE = "fault", "late reading"
 LINES, MACHINES = 4, 8  # machines per line
 EVERY_MS = 4_000  # between two readings of a machine
-LATENESS_MS = 30_000  # the pipeline's; no multiple of EVERY_MS, so that no reading falls on the edge
+LATENESS_MS = 30_000  # the pipeline's. Not a multiple of EVERY_MS, so that no reading falls on the edge
 _DECK = ("fault", "outage", "fault", "glitch", "cut off", "hum")
 _TOLD_MS = 240_000  # from the start of any incident until the pipeline has reported it
 
@@ -72,7 +72,7 @@ class _Line:
     number: int
     incident: _Incident
     drawn: int  # cards from the deck; each line starts with another one
-    kept: dict[int, list[Event]] = field(default_factory=dict)  # readings that wait for the gateway, by place
+    kept: dict[int, list[Event]] = field(default_factory=dict)  # readings stored while offline, by place
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Generator:
                 yield from self._read(rng, lines[line], place, now)
 
     def _read(self, rng: random.Random, line: _Line, place: int, now: int) -> Iterator[Event]:
-        """A machine's reading, unless the gateway is offline. What that kept is sent when it is back."""
+        """A machine's reading, unless the gateway is offline. Its stored readings follow when it is back."""
         if now >= line.incident.end:
             self._next(rng, line)
         machine = _machine(line.number, place)
@@ -122,7 +122,7 @@ class Generator:
             yield Event(now, TOPIC, machine, old.value)
 
     def _next(self, rng: random.Random, line: _Line) -> None:
-        """The line's next incident, after a while of calm. None that could not be reported before the end."""
+        """The line's next incident, after some calm. None if the pipeline could not report it in time."""
         start = line.incident.end + rng.randrange(100_000, 140_000)
         if line.incident.kind == "calm":
             start = self.start_ms + rng.randrange(20_000, 60_000)

@@ -1,4 +1,4 @@
-"""Machines of a factory: which one is at fault when half a line shakes, and which readings came too late.
+"""Factory machines: which one is at fault when half a line shakes, and which readings came too late.
 
 millstream graph src/millstream/examples/factory/pipeline.py
 millstream run   src/millstream/examples/factory/pipeline.py --broker 127.0.0.1:9092
@@ -16,8 +16,8 @@ readings = flow.source(
     idle_after="1 minute",  # a line that is switched off does not hold up the others
 )
 
-# A machine's session opens with a reading above the limit and takes all that follow, until it is calm again.
-# If its sensor falls silent before that, the timeout ends the session. One high reading alone is a glitch.
+# A machine's session opens with a reading above the limit and includes all readings until a calm one. If the
+# sensor falls silent before that, the timeout ends the session. A single high reading is a glitch.
 shaking = (
     readings.window(
         by=["line", "machine"], opens="vibration > 7.1", closes="vibration < 4.5", timeout="1 minute"
@@ -26,8 +26,8 @@ shaking = (
     .where("above >= 3")
 )
 
-# Vibration travels along a line: the neighbours of a machine at fault shake as well, later and less. Sessions
-# that end within half a minute of one another are one incident. The strongest of them shows the machine.
+# Vibration travels along a line: the neighbours of a machine at fault also shake, later and less. Sessions
+# that end within half a minute of one another are one incident. The strongest session names the machine.
 faults = shaking.window(by="line", gap="30 seconds").agg(
     machine="max_by(machine, peak)",
     peak="max(peak)",
@@ -39,7 +39,7 @@ faults = shaking.window(by="line", gap="30 seconds").agg(
 faults.to_topic("faults", key="machine")
 faults.to_view("machines_at_fault", key="machine")
 
-# A gateway that was offline sends what it kept when it is back. By then the sessions are closed: such
-# readings do not change results that were emitted, but they are not lost.
+# A gateway that was offline sends its stored readings when it is back. By then the sessions are closed. The
+# late readings do not change emitted results, but they are not lost.
 readings.late.to_topic("readings.late", key="machine")
 readings.rejected.to_topic("readings.rejected")

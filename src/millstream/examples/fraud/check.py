@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from millstream.examples.example import Results, Score, milliseconds
 from millstream.examples.fraud.generate import KINDS, Fraud
-from millstream.examples.shape import Results, Score, milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ def check(planted: Sequence[Fraud], results: Results) -> list[Score]:
 
 
 def judge(planted: Iterable[Fraud], alerts: Iterable[Alert], until_ms: int) -> list[Score]:
-    """A score for every kind, and one for all. A fraud is found if its card was alerted on, by any rule.
-    One that was still in progress at ``until_ms`` doesn't count."""
+    """A score for each kind, and one for all. A fraud is found if any rule raised an alert for its card.
+    A fraud that was still in progress at ``until_ms`` doesn't count."""
     frauds = {fraud.card: fraud for fraud in planted}
     cards: dict[str, set[str]] = {}  # by rule
     caught: set[str] = set()

@@ -1,15 +1,15 @@
-"""Card payments as people make them, with fraud planted among them, from a seed.
+"""Card payments with planted fraud, from a seed.
 
-Every card has habits: a home country and currency, a usual amount, the hours of use, how often it pays
-online. Some holders travel and pay abroad for days, which is no fraud. Fraud of four kinds is planted on
-separate cards. It is recorded apart from the payments, so that a detector can be judged:
+Every card has habits: a home country and currency, a usual amount, hours of use, how often it pays online.
+Some holders travel and pay abroad for days, which is not fraud. The generator plants four kinds of fraud on
+separate cards, and records them separately from the payments, to judge a detector by:
 
     burst            many payments within seconds
     card_testing     a few tiny amounts, then a large one
-    two_countries    paid in a shop at home and, moments later, in a shop abroad
+    two_countries    a payment in a shop at home and, moments later, in a shop abroad
     unusual_amount   one payment far above the card's habit
 
-Now and then a record is malformed, as in real life. The same seed, start and rate give the same events.
+A few records are malformed, as in real life. The same seed, start and rate give the same events.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from millstream.examples.example import BEGINNING_MS, Event, iso
 from millstream.examples.feed import main
-from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 PAYMENTS = "payments"
 KINDS = ("burst", "card_testing", "two_countries", "unusual_amount")
@@ -74,7 +74,7 @@ class _Card:
 
 @dataclass(slots=True)
 class Generator:
-    """Events from ``start_ms`` on, for ``seconds`` or without an end. ``planted`` grows with them.
+    """Events from ``start_ms`` on, for ``seconds`` or without end. ``planted`` grows along with them.
 
     In the ``history`` seconds before the start, one card in ``regulars`` pays a few times: habits have to
     come from somewhere. Fraud begins with the live part, on cards that have habits.

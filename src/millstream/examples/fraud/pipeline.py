@@ -24,14 +24,14 @@ def priced(df):
     return df.selectExpr("*", f"amount * {euros} AS eur")
 
 
-# A stolen card is used up quickly.
+# Thieves use a stolen card many times, quickly.
 burst = (
     priced.window(by="card", size="1 minute", every="30 seconds")
     .agg(payments="count(*)", spent="sum(eur)", last_paid="max(paid_at)")
     .where("payments >= 7")
 )
 
-# Thieves try a card with small amounts before the large one.
+# Thieves test a card with small amounts before a large one.
 card_testing = (
     priced.window(by="card", size="4 minutes", every="2 minutes")
     .agg(
@@ -46,7 +46,7 @@ card_testing = (
     .select("card", "window_start", "window_end", "payments", "spent", "last_paid", "time_basis")
 )
 
-# Nobody pays in the shops of two countries within minutes.
+# Nobody pays in shops in two countries within minutes.
 two_countries = (
     priced.where("merchant != 'online'")
     .window(by="card", size="4 minutes", every="2 minutes")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from millstream.examples.example import Results, Score, exact
 from millstream.examples.intrusion.generate import KINDS, Attack
-from millstream.examples.shape import Results, Score, exact
 
 _BREAK_INS, _ATTACKS = "break-ins", "attacks"
 

@@ -1,11 +1,11 @@
-"""Logs of network hosts, with attacks planted among them, from a seed.
+"""Logs of network hosts, with planted attacks, from a seed.
 
-Every host sends data to others now and then, people log in, and a backup host sends a lot all day. Attacks
-follow one another on every site, each with its own attacker and hosts:
+Every host sends data to others now and then, users log in, and a backup host sends a lot all day. At each
+site, attacks follow one another, each with its own attacker and hosts:
 
     break-in   a scan, guessed passwords, a login; nothing follows
     direct     the same, and then data leaves that host
-    lateral    from the first host on to one, two or three others in the same way; data leaves the last
+    lateral    the same, then one to three further hosts in the same way; data leaves the last host
 
 In between there are events that look like part of an attack and are not: see ``_Site.decoys``. Hosts send
 their log a few seconds late, so events arrive out of order. The same seed gives the same events.
@@ -19,22 +19,22 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from millstream.examples.example import BEGINNING_MS, Event, iso
 from millstream.examples.feed import main
-from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 TOPIC = "network"
 KINDS = ("direct", "lateral", "break-in")
 SITES = ("north", "south")
-HOSTS = 60  # per site; attacks take them in turn, so that none is robbed twice in an hour
+HOSTS = 60  # per site. Attacks take them in turn, so that no host is robbed twice in an hour
 DELAY_MS = 6_000  # the longest time until an event is sent; less than the pipeline's lateness
-_QUIET_MS = 100_000  # at the start, so that every host has habits when the first data leaves
+_QUIET_MS = 100_000  # no attacks at the start, so that every host has habits before the first theft
 _TOLD_MS = 60_000  # from the end of an attack until the pipeline has reported it
 _MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What was planted: who broke in where, and what left, if anything."""
+    """A planted attack: the attacker, the hosts, and the stolen bytes, if any."""
 
     kind: str
     attacker: str
@@ -43,13 +43,13 @@ class Attack:
 
     @property
     def break_ins(self) -> list[tuple[str, str]]:
-        """Host and peer of each break-in: the first peer is the attacker, then the host before."""
+        """Host and peer of each break-in. The first peer is the attacker, each later one the host before."""
         return list(zip(self.hosts, (self.attacker, *self.hosts), strict=False))
 
 
 @dataclass(frozen=True, slots=True)
 class _Logged:
-    """What a host logged."""
+    """A log entry of a host."""
 
     at_ms: int
     host: str
@@ -80,16 +80,16 @@ class _Site:
         return f"10.{self.net}.1.1"
 
     def fresh(self) -> str:
-        """A host on which nothing was planted for a long time."""
+        """A host on which nothing has been planted for a long time."""
         self.taken += 1
         return self.host(self.taken % HOSTS)
 
     def stranger(self) -> str:
-        """An outside address that was never seen before."""
+        """An outside address that has not appeared before."""
         self.strangers += 1
         return f"2001:db8:{self.net}::{self.strangers:x}"
 
-    # ---- the usual ----------------------------------------------------------------------------------
+    # ---- ordinary traffic ---------------------------------------------------------------------------
 
     def transfer(self, host: str, at: int) -> _Logged:
         size = (
@@ -101,7 +101,7 @@ class _Site:
         return _Logged(at, host, peer, "transfer", bytes=size)
 
     def login(self, at: int) -> list[_Logged]:
-        """Somebody logs in, sometimes on the second attempt."""
+        """A user logs in, sometimes on the second attempt."""
         host, peer = (self.host(self.rng.randrange(HOSTS)) for _ in range(2))
         tries = 1 + (self.rng.random() < 0.2)
         return [
@@ -135,7 +135,7 @@ class _Site:
     def _guesses(self, at: int, host: str, peer: str, guesses: int) -> list[_Logged]:
         return [_Logged(at + 2_000 * n, host, peer, "login", 22, ok=False) for n in range(guesses)]
 
-    # ---- what only looks like one --------------------------------------------------------------------
+    # ---- lookalikes ---------------------------------------------------------------------------------
 
     def decoy(self, at: int) -> list[_Logged]:
         made = self.decoys[self.decoys_made % len(self.decoys)]
@@ -156,13 +156,13 @@ class _Site:
         return [*logged, _Logged(at + 60_000, host, "198.51.100.7", "transfer", bytes=700 * _MB)]
 
     def _same_ports(self, at: int, host: str, peer: str) -> list[_Logged]:
-        """A client that tries a few ports again and again, and then remembers its password."""
+        """A client that tries a few ports again and again, and then logs in."""
         logged = [_Logged(at + 700 * n, host, peer, "connect", 8000 + n % 9, ok=False) for n in range(30)]
         logged += self._guesses(at + 25_000, host, peer, 5)
         return [*logged, _Logged(at + 40_000, host, peer, "login", 22, ok=True)]
 
     def _two_peers(self, at: int, host: str, peer: str) -> list[_Logged]:
-        """One peer scans, another one forgets a password."""
+        """One peer scans, and another mistypes a password."""
         return self._scan(at, host, peer, 15) + self._forgetful(at + 15_000, host, self.stranger())
 
     def _too_slow(self, at: int, host: str, peer: str) -> list[_Logged]:
@@ -212,14 +212,14 @@ class Generator:
             return happening.make(now)
         attack, logged = happening.site.attack(now)
         if end is not None and logged[-1].at_ms + _TOLD_MS > end:
-            return []  # it would not be over in time
+            return []  # the attack would not be over in time
         self.planted.append(attack)
         return logged
 
 
 @dataclass(frozen=True, slots=True)
 class _Happening:
-    """What happens on a site again and again. It is an attack if ``make`` is None."""
+    """An event that recurs at a site. It is an attack if ``make`` is None."""
 
     site: _Site
     every_ms: int  # on average

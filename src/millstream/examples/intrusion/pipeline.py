@@ -1,4 +1,4 @@
-"""Attacks on a network: a scan, guessed passwords, from host to host, until data leaves.
+"""Attacks on a network: a scan, guessed passwords, moves from host to host, and the theft of data.
 
 millstream graph src/millstream/examples/intrusion/pipeline.py
 millstream run   src/millstream/examples/intrusion/pipeline.py --broker 127.0.0.1:9092
@@ -13,11 +13,11 @@ network = flow.source(
     schema="site string NOT NULL, host string NOT NULL, peer string NOT NULL, kind string NOT NULL,"
     " port int, ok boolean, bytes bigint, at timestamp",
     time="at",
-    lateness="10 seconds",  # hosts send in bundles: events arrive out of order, patterns see them in order
+    lateness="10 seconds",  # hosts send in batches, so events arrive out of order; patterns sort them
 )
 
 
-# One peer finds many ports of a host closed, fails to log in there several times, and then succeeds.
+# One peer finds many ports of a host closed, fails to log in several times, and then succeeds.
 def at_another_port(event, so_far):
     return all(event.port != probe.port for probe in so_far["probe"])
 
@@ -32,7 +32,7 @@ break_ins = network.pattern(
 )
 
 
-# A host sends far more than in any of its last three transfers. One that always sends a lot is not unusual.
+# A host sends far more than in any of its last three transfers. A host that always sends a lot is normal.
 def far_above_habit(event, so_far):
     return event.bytes > 20 * max(transfer.bytes for transfer in so_far["usual"])
 
@@ -46,9 +46,9 @@ transfers = network.where("kind = 'transfer'").pattern(
 )
 
 
-# An attacker enters from outside, may move on from any host that it holds, and sends data away from one of
-# them. This pattern runs over the matches of the patterns above: few events, so a whole site can be looked at
-# together. Each way in is followed separately ("skip to next"), whatever else happens at the time.
+# An attacker enters from outside, may move on from any captured host, and sends data out from one of them.
+# This pattern runs over the matches of the patterns above. They are few, so one key can cover a whole site.
+# "skip to next" follows each break-in separately, whatever else happens at the time.
 def from_a_held_host(event, so_far):
     origin = event.host if event.alert == "transfers" else event.peer
     return any(origin == held.host for held in so_far["entry"] + so_far["hop"])

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from millstream.examples.shape import Example
+from millstream.examples.example import Example
 
 EXAMPLE = Example(
     name="pricing",
-    title="ride prices by area: demand and free drivers over two minutes that move with every event",
-    about="""Six areas of a city: riders ask for a ride, free drivers report every twenty seconds where they
-    are. For every event the two minutes before it are looked at; how many requests there are for a free
-    driver makes a price factor, bounded and smoothed, which is published when it has changed enough to
-    matter. Planted are surges, when a concert is over, and shortages, when drivers have gone elsewhere; the
-    price has to be up while they last, and nowhere else.""",
+    title="ride prices by area, from demand and free drivers in a window that moves with every event",
+    about="""In six areas of a city, riders ask for rides, and free drivers report their area every twenty
+    seconds. For each event the pipeline counts the requests per free driver over the last two minutes. From
+    that it computes a price factor, bounded and smoothed, and publishes the factor when it has changed enough
+    to matter. The generator plants surges (a concert is over) and shortages (drivers have left). Prices must
+    rise during those, and at no other time.""",
     operators=("union", "window moving with every event", "processor with state", "view"),
     results={"prices": ("since", "area", "factor", "demand", "supply")},
     view="prices",
     change={
         "pipeline.py": "the columns of both sources, then `asked` and `Pricing`, which make a price",
         "generate.py": "what a request and a report look like (_request, _report), then the rates above them",
-        "check.py": "SURGE, the factor from which on a price counts as raised",
+        "check.py": "SURGE, the factor at which a price counts as raised",
     },
     seconds=600.0,
     speed=30.0,

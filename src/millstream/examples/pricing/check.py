@@ -1,14 +1,14 @@
-"""Compare the prices that were raised with the surges and shortages that were planted."""
+"""Compare the price rises with the planted surges and shortages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from millstream.examples.example import Results, Score, milliseconds
 from millstream.examples.pricing.generate import KINDS, Move
-from millstream.examples.shape import Results, Score, milliseconds
 
-SURGE = 2.0  # a price is raised from this factor on
-CALM = 1.5  # and must come back to this before it can rise again
+SURGE = 2.0  # a price counts as raised at this factor or more
+CALM = 1.5  # and must fall back to this before it can rise again
 
 
 def check(planted: Sequence[Move], results: Results) -> list[Score]:
@@ -30,7 +30,7 @@ def check(planted: Sequence[Move], results: Results) -> list[Score]:
 
 
 def raised(results: Results) -> list[tuple[str, int]]:
-    """Area and time of every rise to a raised price."""
+    """The area and the time of each rise to ``SURGE``."""
     rises = []
     up: set[str] = set()
     for price in results.get("prices", ()):

@@ -1,7 +1,8 @@
-"""Ride requests and reports of free drivers in the areas of a city, with surges planted, from a seed.
+"""Ride requests and reports of free drivers in the areas of a city, with planted surges, from a seed.
 
-Every area has its drivers, who report every twenty seconds while they are free, and riders in proportion,
-at random. Two things are planted, one at a time in an area, and recorded apart from the events:
+Each area has drivers, who report every twenty seconds while they are free, and a proportional number of
+riders, who ask at random times. The generator plants two kinds of moves, one at a time in an area, and
+records them separately:
 
     surge      four times as many riders ask: a concert is over
     shortage   five of six drivers have gone elsewhere
@@ -18,8 +19,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from millstream.examples.example import BEGINNING_MS, Event, iso
 from millstream.examples.feed import main
-from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 REQUESTS, DRIVERS = "rides.requests", "rides.drivers"
 KINDS = ("surge", "shortage")
@@ -33,7 +34,7 @@ _REST_MS = 240_000  # how long its area is left alone afterwards: the window has
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What was planted: an area where the price has to rise between ``start_ms`` and ``end_ms``."""
+    """A planted move: an area where the price must rise between ``start_ms`` and ``end_ms``."""
 
     area: str
     kind: str
@@ -43,7 +44,7 @@ class Move:
 
 @dataclass(slots=True)
 class Generator:
-    """Events from ``start_ms`` on, for ``seconds`` or without an end; ``planted`` grows with them."""
+    """Events from ``start_ms`` on, for ``seconds`` or without end. ``planted`` grows along with them."""
 
     seed: int = 7
     start_ms: int = BEGINNING_MS
@@ -76,7 +77,7 @@ class Generator:
                 heapq.heappush(due, (at + _REPORT_MS + rng.uniform(-500, 500), rng.random(), area, driver))
 
     def _beginning(self, rng: random.Random) -> list[tuple[float, float, str, int | None]]:
-        """Who does something first in each area, and when: a rider, or a driver by number."""
+        """The first event of each area: when, and by a rider or by which driver."""
         due: list[tuple[float, float, str, int | None]] = []
         for area in AREAS:
             due.append((self.start_ms + rng.expovariate(_REQUESTS_A_SECOND) * 1000, rng.random(), area, None))

@@ -1,4 +1,4 @@
-"""Ride prices by area, from how many riders ask and how many drivers are free.
+"""Ride prices by area, from the number of ride requests and of free drivers.
 
 millstream graph src/millstream/examples/pricing/pipeline.py
 millstream run   src/millstream/examples/pricing/pipeline.py --broker 127.0.0.1:9092
@@ -10,7 +10,7 @@ from millstream import Processor, Topology
 
 flow = Topology("pricing", guarantee="exactly-once")
 
-# Both go by a column of the same name, so that their union has one time.
+# Both streams use a time column of the same name, so that their union has one time.
 requests = flow.source(
     "rides.requests",
     schema="area string NOT NULL, rider string, at timestamp",
@@ -26,12 +26,12 @@ reports = flow.source(  # of free drivers, every 20 seconds: six per driver in t
 
 moves = flow.union(requests, reports)  # a request has no driver, a report no rider: those are null
 
-# The two minutes up to every single event, the event included.
+# For each event, the two minutes up to and including it.
 asked = (
     moves.window(by="area", size="2 minutes", every="event")
     .agg(demand="count(rider)", supply="count(driver) / 6")
-    # Four requests for each free driver are ordinary in two minutes. Three drivers and their riders are added
-    # to both sides: if hardly anything has happened, not much can be said.
+    # Four requests per free driver are normal in two minutes. Adding three drivers and their riders to both
+    # sides keeps the ratio from jumping when few events have happened.
     .select("*", "(demand + 12) / (4 * supply + 12) AS pressure")
 )
 
@@ -40,7 +40,7 @@ class Pricing(Processor):
     """A factor that follows the pressure: bounded, smoothed, and published only when it has changed."""
 
     least, most = 1.0, 3.0
-    seconds = 20.0  # in which it goes two thirds of the way
+    seconds = 20.0  # the time in which the factor goes two thirds of the way
     step = 0.1
 
     def on_event(self, event, context):

@@ -1,16 +1,16 @@
-"""Stored queries and log lines that flow past them, and the pipeline that tells who asked for which."""
+"""Stored queries and log lines, and a pipeline that reports each line to the users who asked for it."""
 
 from __future__ import annotations
 
-from millstream.examples.shape import Example
+from millstream.examples.example import Example
 
 EXAMPLE = Example(
     name="search",
-    title="search on streams: queries are stored, lines of logs flow past them",
-    about="""People store queries: words that must occur in a line and words that must not, a service, a limit
-    of how long something took. Queries are a table; they come, change and go while lines flow by, and every
-    line meets the queries as they were at its time. They are filed under one of their words, as in the index
-    of a book, so a line meets only those that have a word in common with it, not all there are.""",
+    title="search on streams: queries are stored, and log lines flow past them",
+    about="""Users store queries: words that a line must contain, words that it must not, a service, a minimum
+    duration. Queries are a table. Users add, change and delete them while lines flow by, and each line is
+    matched against the queries as they were at its time. Each query is filed under one of its words, as in
+    the index of a book, so the pipeline compares a line only with queries that share a word with it.""",
     operators=(
         "table",
         "processor of a table's changes",
@@ -21,9 +21,9 @@ EXAMPLE = Example(
     results={"matches": ("query", "who", "line", "service", "ms", "text")},
     view="latest_matches",
     change={
-        "pipeline.py": "the columns of `lines` and `queries`, then `meets`, which says what a query asks for",
-        "generate.py": "_line and _query, which make one of each, and `meets`, the plain answer to both",
-        "check.py": "what makes a match the right one",
+        "pipeline.py": "the columns of `lines` and `queries`, then `Meet`, which matches a line with queries",
+        "generate.py": "_line and _query, which make one of each, and `meets`, which matches them directly",
+        "check.py": "when a match is right",
     },
     speed=5.0,
     seconds=50.0,

@@ -1,9 +1,9 @@
-"""Log lines, and queries that people store, change and end in the meantime, from a seed.
+"""Log lines, and queries that users store, change and delete in the meantime, from a seed.
 
-Lines are made of a vocabulary in which some words are common and most are rare. They arrive a little out of
-order. Queries ask for one to three words, and often for words that must not occur, a service, or anything
-that took longer than a limit. The answers are computed the slow way: every line against every query of its
-time. The same seed gives the same lines, queries and answers.
+Lines use a vocabulary in which some words are common and most are rare. They arrive slightly out of order.
+Queries ask for one to three words, and often exclude words, name a service, or set a minimum duration. The
+generator computes the answers the slow way: every line against every query of its time. The same seed gives
+the same lines, queries and answers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
+from millstream.examples.example import BEGINNING_MS, Event, iso
 from millstream.examples.feed import main
-from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 LINES, QUERIES = "lines", "queries"
 KINDS = ("words", "words and none", "words and more")
@@ -49,7 +49,7 @@ _WHO = ("ada", "ben", "cleo", "dan", "eve", "finn")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What somebody asks for."""
+    """A query that a user has stored."""
 
     id: str
     who: str
@@ -77,7 +77,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A line that somebody asked for."""
+    """A line that a query asked for."""
 
     kind: str
     query: str
@@ -86,7 +86,7 @@ class Match:
 
 
 def meets(line: Line, query: Query) -> bool:
-    """The plain answer to whether a line is what a query asks for. Case and dots do not matter."""
+    """True if a query asks for this line. Case and dots do not matter."""
     words = line.text.lower().replace(".", " ").split()
     return (
         all(word.lower() in words for word in query.must)
@@ -137,7 +137,7 @@ class Generator:
     def _log(
         self, rng: random.Random, rare: list[str], stored: dict[str, Query], id: str, now: int, quiet: bool
     ) -> Event:
-        """A line, and who asked for it. At the end there are few lines, and they match no query."""
+        """A line, and the queries that ask for it. At the end lines are few, and none matches a query."""
         chosen = rng.sample(_COMMON, rng.randrange(2, 5)) + rng.sample(rare, rng.randrange(3, 8))
         rng.shuffle(chosen)
         text = "still here" if quiet else ". ".join(chosen).capitalize()
@@ -153,7 +153,7 @@ class Generator:
     def _change(
         self, rng: random.Random, rare: list[str], stored: dict[str, Query], id: str, now: int
     ) -> Event:
-        """Somebody stores, changes or ends a query, or stores one that asks for nothing, which is refused."""
+        """A user stores, changes or deletes a query, or stores an empty one, which is refused."""
         what = rng.random()
         if what < 0.05:
             return Event(now, QUERIES, id, json.dumps({"id": id, "who": rng.choice(_WHO)}).encode())

@@ -16,7 +16,7 @@ lines = flow.source(
     time="logged_at",
     lateness="10 seconds",
 )
-queries = flow.table(  # the latest record of an id is the query; a record without a value ends it
+queries = flow.table(  # the latest record of an id is the query; a record without a value deletes it
     "queries",
     schema="id string, who string NOT NULL, must array<string>, must_not array<string>, service string,"
     " slower_than int",
@@ -30,7 +30,7 @@ def words(text: str) -> str:
     return f"array_distinct(regexp_extract_all(lower({text}), '[a-z0-9]+', 0))"
 
 
-# A query needs a word that must occur, because it is looked up by that word.
+# A query needs at least one word that must occur, because the index finds it by that word.
 written = queries.changes.select(
     "id",
     "who",
@@ -46,9 +46,9 @@ accepted = written.otherwise("accepted")
 
 
 class Index(Processor):
-    """Files a query under one of its words, as in the index of a book: the longest, because long words are
-    rare. Remembers the word, so that a query that has changed or ended is removed there. Several changes at
-    one instant are one: the last of them counts, from the next microsecond on."""
+    """Files a query under one of its words, as in the index of a book. It takes the longest, because long
+    words are rare, and remembers it, to remove the query there when the query changes or ends. If a query
+    changes several times at one instant, the last change counts, from the next microsecond on."""
 
     def on_event(self, query, context):
         under, _ = context.state or (None, None)
@@ -74,14 +74,14 @@ indexed = accepted.process(
     name="indexed",
 )
 
-# A line goes to each of its words. There it meets only the queries that are filed under that word: the cost
-# of a line depends on its words, not on how many queries there are.
+# A line goes to each of its words and meets only the queries filed under that word. So the cost of a line
+# depends on its words, not on the number of queries.
 by_word = lines.select("*", words("text") + " AS words").select("*", "explode(words) AS word")
 
 
 class Meet(Processor):
-    """The queries under one word, and the lines with that word, in time order: a line meets the queries as
-    they were when it was logged."""
+    """Matches lines with the queries under one word, in time order: a line meets the queries as they were
+    when it was logged."""
 
     def on_event(self, event, context):
         queries = context.state or {}

@@ -1,18 +1,18 @@
-"""Trading rules on the prices of several instruments; orders are events, with planted moves to trade on."""
+"""Trading rules on the prices of several instruments, with planted moves to trade on. Orders are events."""
 
 from __future__ import annotations
 
-from millstream.examples.shape import Example
+from millstream.examples.example import Example
 
 EXAMPLE = Example(
     name="trading",
     title="trading on price moves of several instruments: orders as events, positions as a view",
-    about="""Four stocks have two classes of shares each, whose prices move together. Two rules watch them: if
-    both classes of a stock have moved apart by more than 2 % within a minute, the one ahead is sold and the
-    one behind is bought; if a price falls by 3 % and comes back by 2 % within a minute, it is bought. A
-    signal that goes on for many ticks is one order, and nobody holds more than 200 shares of an instrument:
-    what would go beyond is refused, and told. Planted are both moves, and two that come close and must not be
-    traded on: a whole stock that rises, and one that falls and stays down.""",
+    about="""Four stocks have two classes of shares each, whose prices move together. Two rules watch the
+    prices. If the two classes of a stock move apart by more than 2 % within a minute, the pipeline sells the
+    one ahead and buys the one behind. If a price falls by 3 % and recovers by 2 % within a minute, the
+    pipeline buys. A signal that lasts for many ticks leads to one order. No position may exceed 200 shares:
+    an order beyond that is refused and reported. The generator plants both moves, and two similar moves that
+    must not lead to orders: a whole stock that rises, and a stock that falls and stays down.""",
     operators=(
         "operator",
         "window moving with every event",
@@ -28,8 +28,8 @@ EXAMPLE = Example(
     view="positions",
     change={
         "pipeline.py": "the rules, `apart` and `rebounds`; then the limits of `Trader`",
-        "generate.py": "the moves, by their course in _COURSES; then what a tick looks like (_tick)",
-        "check.py": "which orders a planted move has to lead to (expected)",
+        "generate.py": "the price curves of the moves (_COURSES), then what a tick looks like (_tick)",
+        "check.py": "which orders a planted move must lead to (expected)",
     },
     seconds=700.0,
     speed=30.0,

@@ -1,11 +1,11 @@
-"""Compare the orders that were given with those that the planted moves had to lead to."""
+"""Compare the orders that the pipeline gave with those that the planted moves must lead to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from millstream.examples.shape import Results, Score, milliseconds
+from millstream.examples.example import Results, Score, milliseconds
 from millstream.examples.trading.generate import Move
 
 SIZE, LIMIT = 100, 200  # of an order, and of a position: as in the pipeline
@@ -13,7 +13,7 @@ KINDS = ("apart", "rebound", "refused")
 
 
 class Expected(NamedTuple):
-    """An order that has to be given, or refused, between two times."""
+    """An order that must be given, or refused, between two times."""
 
     kind: str
     instrument: str
@@ -23,7 +23,7 @@ class Expected(NamedTuple):
 
 
 def expected(planted: Sequence[Move]) -> list[Expected]:
-    """What every move should lead to, in time order. An order beyond the limit is to be refused."""
+    """The orders that the moves must lead to, in time order. An order beyond the limit must be refused."""
     positions: dict[str, int] = {}
     found = []
     for move in planted:

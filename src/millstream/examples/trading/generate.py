@@ -1,12 +1,12 @@
-"""Moving prices of instruments, with planted moves that a rule should or should not trade on.
+"""Prices of several instruments, with planted moves that a rule should or should not trade on.
 
-There are four stocks, each with shares of class A and B. Prices go up and down at random, nearly alike for
-both classes of a stock. Moves are planted, one at a time in a stock, and recorded apart from the prices:
+There are four stocks, each with shares of class A and B. Prices move at random, nearly in step for both
+classes of a stock. The generator plants moves, one at a time in a stock, and records them separately:
 
     apart      one class rises or falls by 3.5 % within twenty seconds, the other does not
     rebound    both fall by 6 %, and come back by 5 %
-    rally      both rise by 4 %: nothing to do
-    slump      both fall by 6 % and stay there: nothing to do
+    rally      both rise by 4 %: no order
+    slump      both fall by 6 % and stay there: no order
 
 The same seed, start and length give the same events.
 """
@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from millstream.examples.example import BEGINNING_MS, Event, iso
 from millstream.examples.feed import main
-from millstream.examples.shape import BEGINNING_MS, Event, iso
 
 TICKS = "ticks"
 STOCKS = ("DELTA", "LUMEN", "NORD", "VELA")
@@ -29,7 +29,7 @@ _EVERY_MS = 2000  # between two ticks of an instrument
 _REST_MS = 105_000  # how long a stock is left alone after a move
 _LONG_MS = 45_000
 
-# How far a price is from where it was after so many seconds: a straight line from one point to the next.
+# The relative change of a price after so many seconds, with straight lines between the points.
 _COURSES = {
     "apart": ((0, 0.0), (20, 0.035)),
     "rebound": ((0, 0.0), (20, -0.06), (40, -0.01)),
@@ -41,7 +41,7 @@ KINDS = tuple(_COURSES)
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What was planted. ``moved`` is the instrument of an ``apart`` that moves, ``up`` if it rises."""
+    """A planted move. For ``apart``, ``moved`` is the instrument that moves, and ``up`` says if it rises."""
 
     stock: str
     kind: str
@@ -51,7 +51,7 @@ class Move:
     up: bool = True
 
     def drift(self, instrument: str, at_ms: float) -> float:
-        """What the move has done to a price by a given time."""
+        """How much the move has changed a price by a given time."""
         if self.kind == "apart" and instrument != self.moved:
             return 0.0
         seconds = max(0.0, (at_ms - self.start_ms) / 1000)
@@ -65,7 +65,7 @@ class Move:
 
 @dataclass(slots=True)
 class Generator:
-    """Events from ``start_ms`` on, for ``seconds`` or without an end; ``planted`` grows with them."""
+    """Events from ``start_ms`` on, for ``seconds`` or without end. ``planted`` grows along with them."""
 
     seed: int = 7
     start_ms: int = BEGINNING_MS

@@ -1,4 +1,4 @@
-"""Trading on rules: prices come in, orders go out, positions are a view.
+"""Trading by rules: prices come in, orders go out, positions are a view.
 
 millstream graph src/millstream/examples/trading/pipeline.py
 millstream run   src/millstream/examples/trading/pipeline.py --broker 127.0.0.1:9092
@@ -26,7 +26,7 @@ def shares(df):
     )
 
 
-# Two classes of one stock go together: if they have moved apart by 2 % within a minute, they will meet again.
+# The two classes of a stock move together. If they are 2 % apart after a minute, they will converge again.
 apart = (
     shares.window(by="stock", size="1 minute", every="event")
     .agg(
@@ -53,7 +53,7 @@ behind = apart.select(
     "window_end",
 )
 
-# A fall of 3 %, and back up by 2 %.
+# A fall of 3 %, then a recovery of 2 %.
 rebounds = shares.pattern(
     by="instrument",
     within="1 minute",
@@ -67,10 +67,10 @@ rebounds = shares.pattern(
 
 
 class Trader(Processor):
-    """Turns a signal into an order: one, however long the signal lasts, and none beyond the limit."""
+    """Turns a signal into one order, however long the signal lasts. Refuses orders beyond the limit."""
 
     size, limit = 100, 200  # shares
-    pause = timedelta(minutes=1)  # a rule that speaks again after this long gives a new signal
+    pause = timedelta(minutes=1)  # after a silence of this long, a rule's next signal is a new one
 
     def on_event(self, signal, context):
         position, heard = context.state or (0, {})

@@ -1,1 +1,1 @@
-"""Two-phase commit: a row in PostgreSQL and a record in the log, both or neither."""
+"""Two-phase commit: an order is a row in PostgreSQL and a record in the log, or neither."""

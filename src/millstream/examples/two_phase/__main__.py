@@ -30,7 +30,7 @@ def main() -> None:
             for order in arguments.order:
                 number, _, amount = order.partition(":")
                 orders.place(number, amount, on_step=lambda step: print(f"  {step}"))
-                print(f"order {number} is in both")
+                print(f"order {number} is in PostgreSQL and in the log")
     except MillstreamError as error:
         sys.exit(f"error: {error}")
 

@@ -1,20 +1,20 @@
-"""Orders that are a row in PostgreSQL and a record in the log, both or neither, whatever crashes when.
+"""Orders that are both a row in PostgreSQL and a record in the log, or neither, whatever crashes and when.
 
-The steps of one order, and what a crash after each of them leads to:
+The steps of one order, and what recovery does after a crash behind each step:
 
-    write the record and prepare it in the log       rolled back: nothing was decided
-    write the row and prepare it in PostgreSQL       rolled back
-    record the decision                              committed: this is the moment
-    commit in PostgreSQL                             committed
-    commit in the log                                committed
-    record that it is done                           nothing is left to do
+    write the record and prepare it in the log       rolls back: nothing was decided
+    write the row and prepare it in PostgreSQL       rolls back
+    record the decision                              commits: from here on the order is decided
+    commit in PostgreSQL                             commits
+    commit in the log                                commits
+    record that it is done                           nothing
 
-The decision is one durable row in the coordinator's own log, here a SQLite file. Whatever is prepared
-somewhere without a decision there is rolled back ("presumed abort"), so nothing has to be recorded earlier.
-The name of the transaction in PostgreSQL is made of the token of the one in the log, so each can be found
-by the other.
+The decision is one durable row in the coordinator's own log, here a SQLite file. A prepared transaction
+without a decision there is rolled back ("presumed abort"), so nothing has to be recorded earlier. The name
+of the PostgreSQL transaction contains the token of the log's transaction, so each can be found from the
+other.
 
-One worker at a time uses a transactional id. It recovers before it places orders.
+Only one worker at a time may use a transactional id. It recovers before it places orders.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import psycopg
 from psycopg import sql
 
 from millstream import client
-from millstream.client.prepared import Token
+from millstream.client.two_phase import Token
 
 STEPS = (
     "prepared in the log",
@@ -44,7 +44,7 @@ STEPS = (
 
 
 class Decisions:
-    """The coordinator's log, synced to disk: transactions that must be committed, and may not be yet."""
+    """The coordinator's log, synced to disk: transactions that must be committed but perhaps are not yet."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
@@ -86,7 +86,7 @@ class Orders:
         self._decisions.close()
 
     def place(self, number: str, amount: str, *, on_step: Callable[[str], None] = lambda step: None) -> None:
-        """Place one order. If it raises, ``recover`` settles what becomes of the order."""
+        """Place one order. If this raises, ``recover`` commits the order or rolls it back."""
         with client.TwoPhase(self._broker, self._worker) as txn:
             txn.send("orders", json.dumps({"number": number, "amount": amount}), key=number)
             token = txn.prepare()
@@ -105,7 +105,7 @@ class Orders:
         self._finish(token, on_step)
 
     def recover(self) -> list[str]:
-        """Settle what a crash has left: commit what was decided, roll back this worker's other orders."""
+        """Finish what a crash interrupted: commit decided orders, roll back this worker's other orders."""
         settled = []
         decided = self._decisions.undone()
         for token in decided:
@@ -121,7 +121,7 @@ class Orders:
         return settled
 
     def _finish(self, token: Token, on_step: Callable[[str], None]) -> None:
-        """The second phase. Every step may have been done before: by this process, or before a crash."""
+        """The second phase. Each step may already be done, by this process or before a crash."""
         if _name(token) in self._prepared():
             self._end("COMMIT PREPARED {}", _name(token))
         on_step(STEPS[3])

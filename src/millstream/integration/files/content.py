@@ -23,7 +23,7 @@ _SAMPLE = 64  # bytes of a sample, right before a power of two
 _FIRST_SAMPLE = 2 * HEAD
 
 
-class Place(NamedTuple):
+class FileStat(NamedTuple):
     """Where a file is, as the filesystem reports it."""
 
     path: str
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     changed_ns: int = 0  # of the inode: also set by a rename, or by copying the times
 
     @classmethod
-    def of(cls, path: str) -> Place | None:
+    def of(cls, path: str) -> FileStat | None:
         """None if there is no file of that name, or it can't be read."""
         try:
             found = os.stat(path)
@@ -113,9 +113,9 @@ class PlainContent:
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self._descriptor, size, offset)
 
-    def place(self) -> Place:
+    def place(self) -> FileStat:
         found = os.fstat(self._descriptor)
-        return Place("", found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return FileStat("", found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -159,7 +159,7 @@ class GzipContent:
         self._file.close()
 
 
-def open_content(place: Place) -> Content:
+def open_content(place: FileStat) -> Content:
     return GzipContent(place.path) if place.compressed else PlainContent(place.path)
 
 

@@ -33,8 +33,8 @@ from millstream.client.librdkafka.consume import Gap, Reader
 from millstream.client.protocol.cluster import Cluster
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.core.errors import MillstreamError, RequestFailed
-from millstream.integration.files.shapes import Writer
-from millstream.integration.files.store import UNFINISHED, Store
+from millstream.integration.files.formats import Writer
+from millstream.integration.files.store import UNFINISHED, FileStore
 
 _BATCH = 2000
 _LOOK_FOR_NEW_EVERY = 5.0  # seconds between two checks for new partitions
@@ -52,14 +52,14 @@ def file_name(place: TopicPartition, id: str, first: int, last: int, suffix: str
     return f"{topic}-{place.partition}-{first:020}-{last:020}{suffix}"
 
 
-class Written(NamedTuple):
+class Exported(NamedTuple):
     """What a directory holds of a topic."""
 
     after: dict[TopicPartition, int]  # the offset after the last one that files of this topic cover
     others: frozenset[str]  # the ids in files of other topics that had the same name
 
 
-def written(store: Store, topic: str, id: str, suffix: str) -> Written:
+def written(store: FileStore, topic: str, id: str, suffix: str) -> Exported:
     """What a store holds of a topic; removes files that are not whole.
 
     Raises MillstreamError if two files cover the same offset, because no export leaves that behind, and if
@@ -77,7 +77,7 @@ def written(store: Store, topic: str, id: str, suffix: str) -> Written:
             if not found["id"]:
                 raise MillstreamError(
                     f"{name} does not say which topic {topic!r} it was written from: its name has no id."
-                    " If it is the one that is there now, rename the files to begin with"
+                    " If the files are of the present topic, rename them to begin with"
                     f" {topic}.{id}-; otherwise export to another directory"
                 )
             others.add(found["id"])
@@ -91,11 +91,11 @@ def written(store: Store, topic: str, id: str, suffix: str) -> Written:
             if first <= last:
                 raise MillstreamError(f"{one} and {other} cover the same offsets; keep one of them")
         after[place] = files[-1][1] + 1
-    return Written(after, frozenset(others))
+    return Exported(after, frozenset(others))
 
 
 @dataclass(slots=True)
-class Counters:
+class ExportCounters:
     """What complete files hold, since the start."""
 
     records: int = 0
@@ -122,14 +122,14 @@ class Export:
 
     connection: Connection
     topic: str
-    store: Store
+    store: FileStore
     shape: Callable[[IO[bytes]], Writer]
     suffix: str
     most_bytes: int
     most_seconds: float
     decoded: Callable[[Any], Any] | None = None
     complain: Callable[[str], None] = print
-    counters: Counters = field(default_factory=Counters)
+    counters: ExportCounters = field(default_factory=ExportCounters)
     _id: str = ""
     _files: dict[TopicPartition, _Open] = field(default_factory=dict)
     _next: dict[TopicPartition, int] = field(default_factory=dict)
@@ -233,7 +233,7 @@ class Export:
         """True if there is a topic to continue with after the last one was deleted. Waits for it with
         ``follow``, else raises."""
         places = ", ".join(f"{place} up to offset {offset - 1}" for place, offset in self._next.items())
-        gone = f"{self.topic} was deleted while it was exported; exported of it: {places}"
+        gone = f"{self.topic} was deleted while it was exported; exported so far: {places}"
         if not follow:
             raise MillstreamError(f"{gone}. Run the export again if it was created again")
         self.complain(f"{gone}. Waiting until it is created again")
@@ -254,7 +254,7 @@ class Export:
     def _cut(self, place: TopicPartition, end: int) -> MillstreamError:
         return MillstreamError(
             f"{place} ends at offset {end}, but there are files up to {self._next[place] - 1}: the log was"
-            " cut, or this is another broker's; export to another directory"
+            " truncated, or it is on another broker; export to another directory"
         )
 
     def _gap(self, gap: Gap) -> None:

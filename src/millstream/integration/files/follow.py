@@ -49,8 +49,8 @@ from millstream.integration.files.content import (
     START,
     BrokenContent,
     Content,
+    FileStat,
     Mark,
-    Place,
     PlainContent,
     begins_with,
     ends_within,
@@ -87,7 +87,7 @@ class Tracked:
 
     id: str
     family: str
-    place: Place
+    place: FileStat
     mark: Mark = START
     order: int = 0
     piece: int = 0  # how many parts of an overlong line were taken
@@ -111,7 +111,7 @@ class Tracked:
         self.rest = b""
 
 
-class Read(NamedTuple):
+class ReadLines(NamedTuple):
     """Lines of one file. ``tracked`` is already past them."""
 
     tracked: Tracked
@@ -137,8 +137,8 @@ class Follower:
     complain: Callable[[str], None] = log.warning
     tracked: list[Tracked] = field(default_factory=list)
     forgotten: list[Tracked] = field(default_factory=list)  # whose progress is no longer needed
-    _verdicts: dict[tuple[Place, str, int], str] = field(default_factory=dict)
-    _copies: dict[tuple[Place, Place, bool], bool] = field(default_factory=dict)
+    _verdicts: dict[tuple[FileStat, str, int], str] = field(default_factory=dict)
+    _copies: dict[tuple[FileStat, FileStat, bool], bool] = field(default_factory=dict)
     _undecided: set[str] = field(default_factory=set)  # families with a file that is waited for
     _told: set[tuple[int, int]] = field(default_factory=set)
     _first_look: bool = True
@@ -214,7 +214,7 @@ class Follower:
             return place.modified_ns == known.modified_ns and self._verdict(place, tracked) == "same"
         return self._verdict(place, tracked) == "same"
 
-    def _verdict(self, place: Place, tracked: Tracked) -> str:
+    def _verdict(self, place: FileStat, tracked: Tracked) -> str:
         """``same``; ``within`` (the same, but shorter than what was read); ``broken``; or ``other``."""
         key = (place, tracked.id, tracked.mark.offset)
         known = self._verdicts.get(key)
@@ -222,7 +222,7 @@ class Follower:
             known = self._verdicts[key] = self._compare(place, tracked.mark)
         return known
 
-    def _compare(self, place: Place, mark: Mark) -> str:
+    def _compare(self, place: FileStat, mark: Mark) -> str:
         try:
             content = open_content(place)
         except OSError:
@@ -254,7 +254,7 @@ class Follower:
                 within = each
         return within
 
-    def _ends_before(self, place: Place, tracked: Tracked) -> bool:
+    def _ends_before(self, place: FileStat, tracked: Tracked) -> bool:
         """True if a shorter content can be a copy of this one, made before the last lines were read."""
         if tracked.ended is None:
             return place.modified_ns // 1_000_000 <= tracked.read_ms
@@ -311,7 +311,8 @@ class Follower:
                     self._told.add(place.file)
                     self.complain(
                         f"{place.path} is equal to the beginning of {rotated.family} and was taken for a"
-                        " copy of it. If it is none, its lines are missing: send them by `millstream produce`"
+                        " copy of it. If it is not, its lines are missing: send them with"
+                        " `millstream produce`"
                     )
                 return True
             waits = waits and young
@@ -319,7 +320,7 @@ class Follower:
             self._undecided.add(rotated.family)
         return waits
 
-    def _is_copy(self, place: Place, origin: Place, young: bool) -> bool:
+    def _is_copy(self, place: FileStat, origin: FileStat, young: bool) -> bool:
         if place.size > origin.size:
             return False
         key = (place, origin, young)
@@ -390,9 +391,9 @@ class Follower:
 
     # Reading them --------------------------------------------------------------------------------------
 
-    def read(self, most: int) -> list[Read]:
+    def read(self, most: int) -> list[ReadLines]:
         """The lines that are there, about ``most`` bytes of them."""
-        found: list[Read] = []
+        found: list[ReadLines] = []
         busy: set[str] = set()  # families with an older file that is not at its end
         self._waiting = False
         for tracked in list(self.tracked):
@@ -404,7 +405,7 @@ class Follower:
                     break
                 most -= taken
                 if lines:
-                    found.append(Read(tracked, lines))
+                    found.append(ReadLines(tracked, lines))
                 if not taken:
                     break
             else:
@@ -532,7 +533,7 @@ class Follower:
         tracked.whole = broken
 
 
-def _length(place: Place, most: int) -> int | None:
+def _length(place: FileStat, most: int) -> int | None:
     """The length of a content, up to ``most``; None if it can't be read."""
     if not place.compressed:
         return min(place.size, most)
@@ -551,7 +552,7 @@ def _length(place: Place, most: int) -> int | None:
     return min(length, most)
 
 
-def _was_made_of(place: Place, origin: Content | None) -> bool:
+def _was_made_of(place: FileStat, origin: Content | None) -> bool:
     """True if all of a file is the beginning of one that is open."""
     if not isinstance(origin, PlainContent):
         return False
@@ -570,7 +571,7 @@ def _was_made_of(place: Place, origin: Content | None) -> bool:
         content.close()
 
 
-def _is_beginning(place: Place, origin: Place, *, quick: bool) -> bool:
+def _is_beginning(place: FileStat, origin: FileStat, *, quick: bool) -> bool:
     """True if all of a file is the beginning of another one. ``quick``: compare only its two ends."""
     try:
         part, whole = PlainContent(place.path), PlainContent(origin.path)

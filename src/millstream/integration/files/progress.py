@@ -22,14 +22,14 @@ from millstream.client.librdkafka.consume import Reader
 from millstream.client.text.position import TopicPartition
 from millstream.client.transaction import Transaction
 from millstream.core.errors import MillstreamError
-from millstream.integration.files.content import Mark, Place
+from millstream.integration.files.content import FileStat, Mark
 from millstream.integration.files.follow import Tracked
 
 TOPIC = "__millstream_tail"
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "8388608", "min.cleanable.dirty.ratio": "0.5"}
 
 
-class Progress:
+class TailProgress:
     """The progress of one tail, by its name."""
 
     def __init__(self, connection: Connection, name: str) -> None:
@@ -93,7 +93,7 @@ def tracked_of(id: str, value: bytes) -> Tracked:
     try:
         fields = json.loads(value)
         mark = Mark.from_fields(fields)
-        place = Place(*(fields[name] for name in ("path", "device", "inode", "size", "modified_ns")))
+        place = FileStat(*(fields[name] for name in ("path", "device", "inode", "size", "modified_ns")))
         return Tracked(
             id,
             fields["family"],
@@ -107,5 +107,5 @@ def tracked_of(id: str, value: bytes) -> Tracked:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise MillstreamError(
-            f"topic {TOPIC} holds progress that can't be read ({error}); choose another --name to begin anew"
+            f"topic {TOPIC} holds progress that can't be read ({error}); choose another --name to start over"
         ) from None

@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from millstream.integration.files.content import Place
+from millstream.integration.files.content import FileStat
 
 _SUFFIX = r"[.\-_](?:\d[\d.\-_T:]*|old)"
 
@@ -26,7 +26,7 @@ class Candidate(NamedTuple):
     """A file that may have lines to read. ``family`` is the path of the file that is written. ``rotated``
     is True if rotation made this file of it, ``named`` if the user's patterns name it."""
 
-    place: Place
+    place: FileStat
     family: str
     rotated: bool
     named: bool
@@ -55,7 +55,7 @@ def candidates(patterns: Sequence[str]) -> list[Candidate]:
     there = [
         Candidate(place, family, rotated, path in named)
         for path, (family, rotated) in found.items()
-        if (place := Place.of(path)) is not None
+        if (place := FileStat.of(path)) is not None
     ]
     by_family: dict[str, list[Candidate]] = {}
     for each in there:

@@ -18,7 +18,7 @@ from millstream.core.errors import ConfigError, MillstreamError
 UNFINISHED = "."  # the prefix of files that are not complete
 
 
-class Store(Protocol):
+class FileStore(Protocol):
     """A flat directory of files."""
 
     def names(self) -> Iterable[str]:
@@ -35,7 +35,7 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str) -> FileStore:
     """The directory or URL, created if it does not exist. Raises MillstreamError."""
     if "://" in url and not url.startswith("file://"):
         return RemoteStore(url)

@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from millstream.client.connect import Connection
+from millstream.client.librdkafka.admin import Admin
 from millstream.client.transaction import Headers, Transaction, Transactions
 from millstream.core.clock import Clock
 from millstream.core.errors import BrokerUnavailable, MillstreamError, ProducerFenced, TransactionAborted
-from millstream.integration.files.follow import LONGEST_LINE, Follower, Line, Read, Tracked
+from millstream.integration.files.follow import LONGEST_LINE, Follower, Line, ReadLines, Tracked
 from millstream.integration.files.parse import Parse, Parsed
-from millstream.integration.files.progress import Progress
+from millstream.integration.files.progress import TailProgress
 
 BATCH_BYTES = 4 << 20  # read in one transaction
 POLL = 0.25  # seconds between two looks at files with nothing new
@@ -31,7 +32,7 @@ _ATTEMPTS = 3  # at one batch that the broker refuses
 
 
 @dataclass(slots=True)
-class Counters:
+class TailCounters:
     """What was committed since the start."""
 
     lines: int = 0
@@ -42,7 +43,7 @@ class Counters:
     def saw(self, time_ms: int) -> None:
         self.oldest_ms = time_ms if self.oldest_ms is None else min(self.oldest_ms, time_ms)
 
-    def add(self, more: Counters) -> None:
+    def add(self, more: TailCounters) -> None:
         self.lines += more.lines
         self.bytes += more.bytes
         self.unread += more.unread
@@ -76,12 +77,30 @@ class Tail:
     from_start: bool = False
     once: bool = False
     complain: Callable[[str], None] = print
-    counters: Counters = field(default_factory=Counters)
+    counters: TailCounters = field(default_factory=TailCounters)
     at: str = ""  # the file read last, for showing progress
+    _retention_ms: int = -1
+
+    def find_topics(self, *, create: bool) -> None:
+        """Check that the topics exist, or ``create`` those that don't. Raises RequestFailed."""
+        topics = [self.topic] if self.rejects is None else [self.topic, self.rejects]
+        with Admin(self.connection) as admin:
+            for topic in topics if create else ():
+                admin.create_topic(topic, if_not_exists=True)
+            admin.describe_topics(topics)
+            kept = {value.name: value.value for value in admin.topic_config(self.topic)}.get("retention.ms")
+        self._retention_ms = int(kept or -1)
+
+    def too_short_retention_ms(self) -> int | None:
+        """The topic's retention, if lines were sent that are older; they will be deleted soon."""
+        oldest_ms = self.counters.oldest_ms
+        if oldest_ms is None or not 0 <= self._retention_ms < self.clock.now_ms() - oldest_ms:
+            return None
+        return self._retention_ms
 
     def run(self, ended: Callable[[], bool], shown: Callable[[], None] = lambda: None) -> None:
         """Run until ``ended``, or with ``once`` until all is read. Raises if continuing is pointless."""
-        progress = Progress(self.connection, self.name)
+        progress = TailProgress(self.connection, self.name)
         progress.prepare()
         failures, lines, said = 0, -1, ""
         while True:
@@ -98,11 +117,11 @@ class Tail:
                 if ended() or (isinstance(error, TransactionAborted) and failures >= _ATTEMPTS):
                     raise
                 if said != str(error):
-                    self.complain(f"{error}; going on from what was written")
+                    self.complain(f"{error}; continuing after what was written")
                 said = str(error)
             time.sleep(_TRY_AGAIN)
 
-    def _session(self, progress: Progress, ended: Callable[[], bool], shown: Callable[[], None]) -> None:
+    def _session(self, progress: TailProgress, ended: Callable[[], bool], shown: Callable[[], None]) -> None:
         with Transactions(self.connection, f"millstream-tail-{self.name}") as transactions:
             begun, known = progress.load()
             follower = Follower(
@@ -137,13 +156,13 @@ class Tail:
     def _send(
         self,
         txn: Transaction,
-        progress: Progress,
-        reads: Sequence[Read],
+        progress: TailProgress,
+        reads: Sequence[ReadLines],
         fresh: Sequence[Tracked],
         forgotten: Sequence[Tracked],
-    ) -> Counters:
+    ) -> TailCounters:
         now_ms = self.clock.now_ms()
-        sent = Counters()
+        sent = TailCounters()
         for tracked, lines in reads:
             self.at = tracked.place.path
             headers = [("file", self.at.encode("utf-8", "surrogateescape"))]
@@ -158,7 +177,9 @@ class Tail:
             progress.forget(txn, tracked)
         return sent
 
-    def _send_line(self, txn: Transaction, line: Line, headers: Headers, now_ms: int, sent: Counters) -> None:
+    def _send_line(
+        self, txn: Transaction, line: Line, headers: Headers, now_ms: int, sent: TailCounters
+    ) -> None:
         sent.lines += 1
         parsed = self._parsed(line)
         if parsed.error is not None:
@@ -178,7 +199,7 @@ class Tail:
             return Parsed(line.data, error=f"part {line.piece} of a line that is too long for one record")
         parsed = self.parse(line.data)
         if len(parsed.value) > LONGEST_LINE:
-            return Parsed(line.data, error="too long for one record once it was taken apart")
+            return Parsed(line.data, error="too long for one record after parsing")
         return parsed
 
     def _key(self, parsed: Parsed) -> bytes | None:

@@ -79,7 +79,7 @@ def adopt(log: PartitionLog, found: Found) -> bool:
         if log.size_bytes:
             _log.error(
                 "%s: the archive has records up to offset %d of this partition, and the log here has others, "
-                "from %d to %d. Nothing is archived until one of them is taken away: delete the topic, or "
+                "from %d to %d. Nothing is archived until one of them is removed: delete the topic, or "
                 "restore the partition's directory from a backup",
                 log.path,
                 end - 1,
@@ -98,12 +98,12 @@ def adopt(log: PartitionLog, found: Found) -> bool:
         log.epochs.put_before(found.epochs)
         if end < local:
             _log.error(
-                "%s: records %d to %d are missing: neither here nor in the archive", log.path, end, local - 1
+                "%s: records %d to %d are missing, both here and in the archive", log.path, end, local - 1
             )
         if log.log_start_offset <= local:
             log.log_start_offset = max(segments[0].base_offset, log.retention.trimmed_to)
         _log.warning(
-            "%s: what is archived was not known any more; found anew: offsets %d to %d",
+            "%s: the journal of the archive was lost; found in the archive: offsets %d to %d",
             log.path,
             segments[0].base_offset,
             end - 1,

@@ -24,8 +24,8 @@ from millstream.log.archive.object import (
     SNAPSHOT,
     TIME_INDEX,
     ArchivedSegment,
-    Source,
-    Writing,
+    ObjectWriter,
+    SectionSource,
     check_written,
 )
 from millstream.log.archive.store import ArchiveStore
@@ -142,18 +142,18 @@ def copy_segment(
     writing and reading back: an archive that was unmounted before the write fails this check, and one
     that was mounted again since then does not have the object."""
     files = copy.files
-    sources = [Source(LOG, files.open(copy.path + LOG_SUFFIX), copy.log_size)]
+    sources = [SectionSource(LOG, files.open(copy.path + LOG_SUFFIX), copy.log_size)]
     for section, suffix in _INDEXES:
         if files.exists(copy.path + suffix):
             file = files.open(copy.path + suffix)
-            sources.append(Source(section, file, file.size()))
+            sources.append(SectionSource(section, file, file.size()))
     if files.exists(copy.snapshot_path):
         file = files.open(copy.snapshot_path)
-        sources.append(Source(SNAPSHOT, file, file.size()))
+        sources.append(SectionSource(SNAPSHOT, file, file.size()))
     epochs = MemoryFile(MemoryFiles())
     epochs.pwrite(copy.epochs, 0)
-    sources.append(Source(EPOCHS, epochs, len(copy.epochs)))
-    writing = Writing(copy.segment, sources, copy.identity)
+    sources.append(SectionSource(EPOCHS, epochs, len(copy.epochs)))
+    writing = ObjectWriter(copy.segment, sources, copy.identity)
     copy.archive.write_copying(copy.segment.name)
     store.put(copy.segment.object, _paced(pace, writing.chunks()))
     is_ours()

@@ -97,8 +97,8 @@ class Archive:
             return OffsetArchived(f"{name}: offset {offset} is in the archive")
         return LogError(
             CORRUPT_MESSAGE,
-            f"{name}: offsets {self.end_offset} to {local - 1} are missing, here and in the archive; go on "
-            f"from offset {local}",
+            f"{name}: offsets {self.end_offset} to {local - 1} are missing, both here and in the "
+            f"archive; continue at offset {local}",
         )
 
     def _replace(self, segments: Sequence[ArchivedSegment]) -> None:
@@ -181,7 +181,7 @@ class Archive:
                     leftovers[what] = None
             except (ValueError, KeyError, TypeError):
                 if number < len(lines) - 1:
-                    _log.error("%s is damaged in line %d; it is built anew", self._path, number + 1)
+                    _log.error("%s is damaged in line %d; it is rebuilt", self._path, number + 1)
                     return
                 break  # a crash cut it off: the next step overwrites it
             self._end += len(line)

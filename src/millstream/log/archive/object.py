@@ -106,7 +106,7 @@ class ArchivedSegment:
         )
 
 
-class Source(NamedTuple):
+class SectionSource(NamedTuple):
     """Where a section's bytes come from."""
 
     section: str
@@ -114,10 +114,12 @@ class Source(NamedTuple):
     size: int
 
 
-class Writing:
+class ObjectWriter:
     """Produces the bytes of an object in chunks. Its size and checksums are known after the last chunk."""
 
-    def __init__(self, segment: ArchivedSegment, sources: list[Source], identity: dict[str, Any]) -> None:
+    def __init__(
+        self, segment: ArchivedSegment, sources: list[SectionSource], identity: dict[str, Any]
+    ) -> None:
         """``segment`` has no sections yet. ``identity`` says which log it belongs to, for people and for
         adoption."""
         self._segment = segment
@@ -162,7 +164,7 @@ class Writing:
         return chunk
 
 
-def check_written(store: ArchiveStore, writing: Writing) -> ArchivedSegment:
+def check_written(store: ArchiveStore, writing: ObjectWriter) -> ArchivedSegment:
     """Read an object back, compare it, and return what was written. Raises ArchiveError."""
     written = writing.written
     assert written is not None
@@ -172,8 +174,8 @@ def check_written(store: ArchiveStore, writing: Writing) -> ArchivedSegment:
     size = store.size(written.object)
     if crc != writing.crc or size != writing.size:
         raise ArchiveError(
-            f"{written.object} was read back from the archive otherwise than it was written: {size} bytes "
-            f"with CRC {crc:#010x}, not {writing.size} with {writing.crc:#010x}"
+            f"{written.object} differs when it is read back from the archive: {size} bytes with CRC"
+            f" {crc:#010x}, not {writing.size} with {writing.crc:#010x}"
         )
     return written
 

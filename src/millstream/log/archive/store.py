@@ -95,7 +95,7 @@ class ArchiveStore:
             data: bytes = fs.cat_file(path, start=start, end=end)
         if len(data) != end - start:
             raise ArchiveError(
-                f"{name} in the archive {self.url} is cut off: of the bytes from {start} to {end}, "
+                f"{name} in the archive {self.url} is truncated: of the bytes from {start} to {end}, only "
                 f"{len(data)} are there"
             )
         return data

@@ -44,7 +44,7 @@ from millstream.records.keys.newest import LatestOffsets
 from millstream.records.markers import Marker, read_marker
 
 
-class Transactions:
+class CleanedTransactions:
     """The transactions that a pass meets: which batches are aborted, and which markers are still needed."""
 
     def __init__(self, aborted: Iterable[tuple[int, int, Aborted | None]]) -> None:
@@ -112,7 +112,7 @@ class BatchCleaner:
         latest: LatestOffsets,
         *,
         latest_offset: int,
-        transactions: Transactions,
+        transactions: CleanedTransactions,
         producers: dict[int, tuple[int, int]],
         now_ms: int,
         delete_retention_ms: int,

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from millstream.log.compaction.single_pass import DamagedLog, Finished, Group, Job, compact
+from millstream.log.compaction.single_pass import DamagedLog, Finished, PassInput, SegmentGroup, compact
 from millstream.log.storage.files import OsFiles
 
 _NICE = 10
@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 class Child:
     """A pass in a separate process, seen from the process that started it."""
 
-    def __init__(self, job: Job, max_bytes_per_second: float) -> None:
+    def __init__(self, job: PassInput, max_bytes_per_second: float) -> None:
         """May raise OSError."""
         command = [sys.executable, "-m", __name__, str(os.getpid())]
         self._process = subprocess.Popen(
@@ -38,7 +38,7 @@ class Child:
         )
         self._request = json.dumps({"job": asdict(job), "max_bytes_per_second": max_bytes_per_second}) + "\n"
 
-    def events(self) -> Generator[Group | Finished, None, None]:
+    def events(self) -> Generator[SegmentGroup | Finished, None, None]:
         """Yield what ``compact`` would. Raises DamagedLog, or OSError."""
         process = self._process
         assert process.stdin is not None
@@ -61,9 +61,9 @@ class Child:
         self._process.kill()
 
 
-def _event(said: dict[str, Any]) -> Group | Finished:
+def _event(said: dict[str, Any]) -> SegmentGroup | Finished:
     if "group" in said:
-        return Group(*said["group"])
+        return SegmentGroup(*said["group"])
     if "finished" in said:
         return Finished(*said["finished"])
     if "damaged" in said:
@@ -92,9 +92,9 @@ def _end_with_parent(parent: int) -> None:
         sys.exit(1)
 
 
-def _job(said: dict[str, Any]) -> Job:
+def _job(said: dict[str, Any]) -> PassInput:
     producers = {int(producer_id): tuple(known) for producer_id, known in said["producers"].items()}
-    return Job(**{**said, "producers": producers})
+    return PassInput(**{**said, "producers": producers})
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def main() -> None:
     pace = _Pace(said["max_bytes_per_second"])
     try:
         for event in compact(OsFiles(), _job(said["job"]), pace):
-            name = "group" if isinstance(event, Group) else "finished"
+            name = "group" if isinstance(event, SegmentGroup) else "finished"
             _say({name: list(event)})
     except DamagedLog as problem:
         _say({"damaged": str(problem)})

@@ -24,11 +24,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from millstream.core.config import TopicConfig
-from millstream.log.compaction.single_pass import Finished, Group, Job
-from millstream.log.segment.scan import Batch
+from millstream.core.topic_config import TopicConfig
+from millstream.log.compaction.single_pass import Finished, PassInput, SegmentGroup
+from millstream.log.retention import Retention
+from millstream.log.segment.scan import ScannedBatch
 from millstream.log.segment.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -40,11 +41,9 @@ from millstream.log.segment.segment import (
     offset_of,
 )
 from millstream.log.snapshots import SNAPSHOT_SUFFIX
+from millstream.log.state import LogState
 from millstream.log.storage.checkpoints import read_lines, write_lines
 from millstream.log.storage.files import FilePool, Files, rename_all, sync_if_there
-
-if TYPE_CHECKING:
-    from millstream.log.partition import PartitionLog
 
 _log = logging.getLogger(__name__)
 
@@ -69,12 +68,12 @@ class Dirt(NamedTuple):
 class Compaction:
     """The state of one log's compaction. For the log's thread, except ``save`` and ``allow_gaps``."""
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: LogState, retention: Retention) -> None:
         self._log = log
+        self._retention = retention
         self._path = f"{log.path}/{CHECKPOINT}"
         self.clean_to = 0
         self.gaps_below = 0
-        self.is_swapping = False  # while True, nothing else may remove segments
         self.dirt: Dirt | None = None  # as of the last ``look``
         self.last: Finished | None = None  # the last pass since this process started
         self.last_ms = -1  # when it finished
@@ -154,7 +153,7 @@ class Compaction:
             return False
         return dirt.is_overdue or dirt.ratio > self._log.config.min_cleanable_dirty_ratio
 
-    def job(self, dirt: Dirt, now_ms: int, memory: int) -> Job | None:
+    def job(self, dirt: Dirt, now_ms: int, memory: int) -> PassInput | None:
         """The input of a pass over the log; None if no pass is possible now. May raise OSError."""
         log = self._log
         if log.written_offset != log.end_offset:
@@ -176,7 +175,7 @@ class Compaction:
             if segment.base_offset >= dirt.dirty_to and segment.aborted.count:
                 segment.aborted.collect(segment.base_offset, dirt.dirty_to, later)
         config = log.config
-        return Job(
+        return PassInput(
             path=log.path,
             bases=[segment.base_offset for segment, _ in segments],
             sizes=[segment.size for segment, _ in segments],
@@ -193,14 +192,14 @@ class Compaction:
             aborted=later,
         )
 
-    def is_current(self, job: Job) -> bool:
+    def is_current(self, job: PassInput) -> bool:
         """True if the log still has all segments that the pass was to read."""
         here = {segment.base_offset for segment in self._log.segments}
         return here.issuperset(job.bases)
 
     # Swapping in the result
 
-    def begin(self, group: Group) -> Swap | None:
+    def begin(self, group: SegmentGroup) -> Swap | None:
         """Begin to replace a group; None if the segments that were read are no longer there."""
         log = self._log
         if log.failed is not None or "compact" not in log.config.cleanup_policy:
@@ -211,8 +210,8 @@ class Compaction:
             return None
         number = next(n for n, segment in enumerate(log.segments) if segment is old[-1])
         ceiling = log.segments.ceiling(number, log.end_offset)
-        self.is_swapping = True
-        return Swap(log, old, ceiling, group)
+        log.is_swapping = True
+        return Swap(log, self, self._retention, old, ceiling, group)
 
     def discard(self) -> None:
         """Remove the files of a pass that did not finish. May raise OSError."""
@@ -231,8 +230,18 @@ class Swap:
     """The replacement of one group: ``prepare``, ``commit``, ``swap``, a sync of the directory,
     ``settle``."""
 
-    def __init__(self, log: PartitionLog, old: list[Segment], ceiling: int, group: Group) -> None:
+    def __init__(
+        self,
+        log: LogState,
+        compaction: Compaction,
+        retention: Retention,
+        old: list[Segment],
+        ceiling: int,
+        group: SegmentGroup,
+    ) -> None:
         self._log = log
+        self._compaction = compaction
+        self._retention = retention
         self._old = old
         self._ceiling = ceiling
         self.segment = Segment(
@@ -250,12 +259,12 @@ class Swap:
     def prepare(self) -> None:
         """Write what has to be durable before the new segment counts. Blocks for syncs; from any thread.
         May raise OSError: then call ``cancel``, and the log is unchanged."""
-        self._log.compaction.allow_gaps(self._ceiling)
+        self._compaction.allow_gaps(self._ceiling)
         # The producers' state can't be rebuilt from the segments any more: they lose most of it.
         sync_if_there(self._log.pool.files, self._log.snapshot_path(self._ceiling))
 
     def cancel(self) -> None:
-        self._log.compaction.is_swapping = False
+        self._log.is_swapping = False
 
     def commit(self) -> None:
         """Make the new segment count, even after a crash. Blocks for syncs; from any thread. May raise
@@ -278,12 +287,12 @@ class Swap:
         for segment in self._old[1:]:
             names += segment.delete_indexes()
             names += rename_all(files, [log.snapshot_path(segment.base_offset)], DELETED_SUFFIX)
-        log.retention.remove_later(names, log.clock.now_ms())
+        self._retention.remove_later(names, log.clock.now_ms())
 
     def settle(self) -> None:
         """Remove the suffix, once the renaming of the old files is durable. May raise OSError."""
         self.segment.move(SWAP_SUFFIX, "")
-        self._log.compaction.is_swapping = False
+        self._log.is_swapping = False
 
 
 def read_checkpoint(files: Files, path: str) -> tuple[int, int]:
@@ -313,7 +322,9 @@ def finish_swaps(files: Files, path: str) -> None:
     swapped = [name for name in staged if name.endswith(SWAP_SUFFIX) and files.exists(f"{path}/{name}")]
     for name in swapped:
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            _log.info("%s/%s was on its way when the last process ended; it is put in its place", path, name)
+            _log.info(
+                "%s/%s was being swapped in when the last process ended; the swap is completed", path, name
+            )
             for other in covered_by(files, path, listing, offset_of(name)):
                 files.remove(f"{path}/{other}")
     files.sync_directory(path)  # before the ``.swap`` suffix is removed: it says which files to delete
@@ -346,6 +357,6 @@ def covered_by(files: Files, path: str, listing: dict[str, int], base: int) -> l
     )
     end = base
     for item in segment.scan(0, segment.size, base, EVERYWHERE, segment.size):
-        end = item.header.next_offset if isinstance(item, Batch) else item.first_offset
+        end = item.header.next_offset if isinstance(item, ScannedBatch) else item.first_offset
     suffixes = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
     return [name for name in listing if name.endswith(suffixes) and base < offset_of(name) < end]

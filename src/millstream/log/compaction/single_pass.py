@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millstream.core.errors import CorruptBatch, MillstreamError
-from millstream.log.compaction.batches import BatchCleaner, Transactions, emptied, uncompressed
+from millstream.log.compaction.batches import BatchCleaner, CleanedTransactions, emptied, uncompressed
 from millstream.log.segment.index import OffsetIndex, TimeIndex
 from millstream.log.segment.scan import MAX_RELATIVE_OFFSET, WINDOW, Damage
 from millstream.log.segment.segment import (
@@ -47,7 +47,7 @@ class DamagedLog(MillstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PassInput:
     """The input of a pass: plain numbers and text, so that it can be sent to another process."""
 
     path: str  # the log's directory
@@ -68,7 +68,7 @@ class Job:
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
 
-class Group(NamedTuple):
+class SegmentGroup(NamedTuple):
     """The segments that were read, and the sizes of the files of the synced segment written for them."""
 
     bases: list[int]
@@ -95,16 +95,16 @@ class Finished(NamedTuple):
 Pace = Callable[[int], None]  # gets the number of bytes read or written; blocks to slow the pass down
 
 
-_Events = Generator[Group | Finished, None, None]
+_Events = Generator[SegmentGroup | Finished, None, None]
 
 
-def compact(files: Files, job: Job, pace: Pace = lambda size: None) -> _Events:
+def compact(files: Files, job: PassInput, pace: Pace = lambda size: None) -> _Events:
     """Run a pass. Raises DamagedLog, or OSError."""
     yield from _Pass(files, job, pace).run()
 
 
 class _Pass:
-    def __init__(self, files: Files, job: Job, pace: Pace) -> None:
+    def __init__(self, files: Files, job: PassInput, pace: Pace) -> None:
         self._files = files
         self._job = job
         self._pace = pace
@@ -129,7 +129,7 @@ class _Pass:
             gaps=base < self._job.gaps_below,
         )
 
-    def run(self) -> Iterator[Group | Finished]:
+    def run(self) -> Iterator[SegmentGroup | Finished]:
         job = self._job
         latest, clean_to = self._note_keys()
         cleaner = BatchCleaner(
@@ -198,7 +198,7 @@ class _Pass:
             self._pace(item.header.size)
             yield item.header, file.pread(item.header.size, item.position)
 
-    def _transactions(self, start: int) -> Transactions:
+    def _transactions(self, start: int) -> CleanedTransactions:
         """The transactions whose markers are at ``start`` or later."""
         aborted: list[tuple[int, int, Aborted | None]] = [
             (first, producer_id, None) for producer_id, first in self._job.aborted
@@ -206,11 +206,11 @@ class _Pass:
         for segment in self._segments:
             entries = (segment.aborted.entry(number) for number in range(segment.aborted.count))
             aborted += [(e.first_offset, e.producer_id, e) for e in entries if e.last_offset >= start]
-        return Transactions(aborted)
+        return CleanedTransactions(aborted)
 
     # The segments
 
-    def _clean(self, segments: list[Segment], cleaner: BatchCleaner) -> Iterator[Group]:
+    def _clean(self, segments: list[Segment], cleaner: BatchCleaner) -> Iterator[SegmentGroup]:
         """Write what is kept of the segments, as many into one as fit by the size of what is kept so far."""
         group: list[Segment] = []
         for number, segment in enumerate(segments):
@@ -258,7 +258,7 @@ class _Pass:
             and self._ceilings[last.base_offset] == following.base_offset
         )
 
-    def _finished(self, group: list[Segment], out: _Output, aborted: list[Aborted]) -> Group:
+    def _finished(self, group: list[Segment], out: _Output, aborted: list[Aborted]) -> SegmentGroup:
         before = sum(segment.size for segment in group)
         is_changed = len(group) > 1 or out.is_changed
         self._before += before
@@ -266,8 +266,8 @@ class _Pass:
         bases = [segment.base_offset for segment in group]
         if not is_changed:
             out.discard()
-            return Group(bases, False, 0, 0, 0, 0)
-        return Group(bases, True, *out.finish(aborted))
+            return SegmentGroup(bases, False, 0, 0, 0, 0)
+        return SegmentGroup(bases, True, *out.finish(aborted))
 
 
 class _Output:

@@ -1,5 +1,4 @@
-"""Opening a log after a crash, and checking a stopped broker's files.
-
-``recovery`` opens, ``shortfall`` decides when too much is missing to serve a log, ``check`` reads everything
-and changes nothing.
+"""Opens a log after a clean stop or a crash, and checks a stopped broker's files. May import ``core``,
+``records`` and the rest of ``log``. Start with ``recovery``, which opens a log. ``shortfall`` decides when
+too much is missing to serve it. ``check`` reads everything and changes nothing.
 """

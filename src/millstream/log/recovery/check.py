@@ -1,7 +1,7 @@
 """Reads every byte of a stopped broker's directory and reports what is wrong with it. Changes nothing.
 
 ``check_directory`` is the engine of ``millstream log check``. It yields a ``Finding`` for everything that
-is wrong, a ``Progress`` now and then, and one ``Summary`` at the end.
+is wrong, a ``CheckProgress`` now and then, and one ``Summary`` at the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from millstream.log.recovery.shortfall import (
 )
 from millstream.log.segment.aborted import ENTRY, VERSION
 from millstream.log.segment.index import OffsetIndex, TimeIndex
-from millstream.log.segment.scan import Batch, Damage, is_cut_off
+from millstream.log.segment.scan import Damage, ScannedBatch, is_cut_off
 from millstream.log.segment.segment import (
     ABORTED_SUFFIX,
     INDEX_SUFFIX,
@@ -43,12 +43,12 @@ from millstream.log.snapshots import SNAPSHOT_SUFFIX, load_snapshot
 from millstream.log.storage.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from millstream.log.storage.files import DIRECTORY, FilePool, Files, OsFiles, read_file
 from millstream.log.storage.partition_metadata import read_topic_id
-from millstream.log.transactions import Aborted, Transactions
+from millstream.log.transactions import Aborted, PartitionTransactions
 
 _NO_CEILING = (1 << 63) - 1
 _PROGRESS_BYTES = 16 << 20
 _BUILD_ANEW = (
-    f"remove {CLEAN_SHUTDOWN} and {RECOVERY_POINTS} from the directory, and the next start builds it anew"
+    f"remove {CLEAN_SHUTDOWN} and {RECOVERY_POINTS} from the directory, and the next start rebuilds it"
 )
 
 DAMAGE = "damage"  # records that are lost
@@ -90,7 +90,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CheckProgress:
     """How far the check has come."""
 
     partition: str
@@ -144,13 +144,13 @@ def check_directory(
     expected: Expected | None = None,
     topic_ids: TopicIds | None = None,
     first: Sequence[Finding] = (),
-) -> Iterator[Finding | Progress | Summary]:
+) -> Iterator[Finding | CheckProgress | Summary]:
     """Check every partition, including those that only the catalogue knows. ``topic_ids`` are the
     catalogue's. Findings that the caller has already made are yielded ``first``. Raises DataDirectoryError
     if the directory can't be read, is not a broker's, or is used by a running broker."""
     checking = _open(path, files)
     if not checking.is_used:
-        raise DataDirectoryError(f"{path} is no broker's data directory: there is no {META_PROPERTIES} in it")
+        raise DataDirectoryError(f"{path} is not the data directory of a broker: it has no {META_PROPERTIES}")
     checking.expected = expected or {}
     checking.topic_ids = topic_ids or {}
     yield from checking.run(first)
@@ -174,10 +174,12 @@ def accept_losses(
     for name in names:
         key = partition_of(name)
         if key is None:
-            raise DataDirectoryError(f"{name} is no partition; name one as TOPIC-NUMBER, like orders-0")
+            raise DataDirectoryError(f"{name} is not a partition; write TOPIC-NUMBER, like orders-0")
         short = [item for item in checking.length_of(key) if isinstance(item, Finding) and item.kind == SHORT]
         if not short:
-            raise DataDirectoryError(f"nothing is missing of {name} in {checking.root}: there is no loss")
+            raise DataDirectoryError(
+                f"nothing is missing of {name} in {checking.root}: there is no loss to accept"
+            )
         found += short
         accepted[key] = checking.known(key).end_offset
     write_offsets(OsFiles() if files is None else files, f"{checking.root}/{ACCEPTED_LOSSES}", accepted)
@@ -224,14 +226,14 @@ class _Check:
         )
         return known if "-".join(map(str, key)) in self.partitions else known.without_directory()
 
-    def run(self, first: Sequence[Finding]) -> Iterator[Finding | Progress | Summary]:
+    def run(self, first: Sequence[Finding]) -> Iterator[Finding | CheckProgress | Summary]:
         for item in self._run(first):
             if isinstance(item, Finding):
                 setattr(self.summary, item.kind, getattr(self.summary, item.kind) + 1)
             yield item
         yield self.summary
 
-    def _run(self, first: Sequence[Finding]) -> Iterator[Finding | Progress]:
+    def _run(self, first: Sequence[Finding]) -> Iterator[Finding | CheckProgress]:
         yield from first
         listings = {name: self.files.listing(f"{self.root}/{name}") for name in self.partitions}
         self.total = sum(
@@ -246,7 +248,7 @@ class _Check:
             if f"{key[0]}-{key[1]}" not in self.partitions:
                 yield from self.length_of(key)
 
-    def length_of(self, key: tuple[str, int]) -> Iterator[Finding | Progress]:
+    def length_of(self, key: tuple[str, int]) -> Iterator[Finding | CheckProgress]:
         """Check one partition, or report that its directory is missing."""
         name = f"{key[0]}-{key[1]}"
         if name in self.partitions:
@@ -260,7 +262,7 @@ class _Check:
         if missing:
             yield Finding(SHORT, partition, path, 0, described(partition, path, end, missing, known))
 
-    def _partition(self, partition: str, listing: dict[str, int]) -> Iterator[Finding | Progress]:
+    def _partition(self, partition: str, listing: dict[str, int]) -> Iterator[Finding | CheckProgress]:
         key = partition_of(partition)
         assert key is not None
         known = self.known(key)
@@ -305,7 +307,7 @@ class _Check:
         self.summary.open_transactions += transactions.open
         for name in sorted(listing):
             if name.endswith(SNAPSHOT_SUFFIX) and not load_snapshot(
-                read_file(self.files, f"{directory}/{name}"), Producers(), Transactions()
+                read_file(self.files, f"{directory}/{name}"), Producers(), PartitionTransactions()
             ):
                 yield Finding(
                     INDEX, partition, f"{directory}/{name}", 0, "the producers' snapshot is damaged"
@@ -317,7 +319,7 @@ class _Check:
         self, directory: str, listing: dict[str, int], bases: list[int], *, is_compacted: bool
     ) -> _Transactions:
         """The state at the start of the first segment, as far as it is known."""
-        replay = Replay(Producers(), Transactions(), now_ms=0)
+        replay = Replay(Producers(), PartitionTransactions(), now_ms=0)
         is_known = bases[:1] == [0]
         name = f"{file_name(bases[0])}{SNAPSHOT_SUFFIX}" if bases else ""
         if name in listing:
@@ -332,7 +334,7 @@ class _Check:
         ceiling: int,
         recovery_point: int,
         transactions: _Transactions,
-    ) -> Generator[Finding | Progress, None, int]:
+    ) -> Generator[Finding | CheckProgress, None, int]:
         """Check one segment and its indexes. Returns the offset after its last record."""
         path = segment.log.path
         last = ceiling == _NO_CEILING
@@ -360,7 +362,7 @@ class _Check:
             end = item.header.next_offset
             if self.read - reported >= _PROGRESS_BYTES:
                 reported = self.read
-                yield Progress(partition, self.read, self.total)
+                yield CheckProgress(partition, self.read, self.total)
         if not last and end < ceiling:
             message = f"the file ends after offset {end - 1}, the next one starts at {ceiling}"
             yield Finding(GAP, partition, path, segment.size, message)
@@ -370,7 +372,7 @@ class _Check:
                 yield Finding(INDEX, partition, file, position, message)
             for position, message in transactions.wrong(segment):
                 yield Finding(TRANSACTIONS, partition, segment.aborted.path, position, message)
-        yield Progress(partition, self.read, self.total)
+        yield CheckProgress(partition, self.read, self.total)
         return end
 
 
@@ -392,7 +394,7 @@ class _Transactions:
     def open(self) -> int:
         return len(self._replay.transactions.open)
 
-    def follow(self, segment: Segment, item: Batch | Damage) -> None:
+    def follow(self, segment: Segment, item: ScannedBatch | Damage) -> None:
         if isinstance(item, Damage):
             self._is_known = False
             return
@@ -445,7 +447,7 @@ class _Indexes:
         self._right_times: set[int] = set()
         self._largest = -1
 
-    def compare(self, batch: Batch) -> None:
+    def compare(self, batch: ScannedBatch) -> None:
         header = batch.header
         self._largest = max(self._largest, header.newest_ms)
         relative = header.last_offset - self._segment.base_offset
@@ -468,7 +470,7 @@ class _Indexes:
                 yield (
                     index.path,
                     0,
-                    "missing, or not an index of this log; it is built anew when it is needed",
+                    "missing, or not an index of this log; it is rebuilt when needed",
                 )
                 return
         for number, (relative, position) in enumerate(self._offsets):

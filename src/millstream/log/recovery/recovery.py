@@ -15,7 +15,7 @@ checksum is verified:
   (``log.recovery.shortfall``). Offsets that may have been assigned before are not assigned again: the log
   then continues after them, in a new segment.
 - What was kept is synced, so that a second crash can't take it away after it was served. After a failed
-  sync it is first written once more (``log.failing``).
+  sync it is first written once more (``log.disk_failures``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bisect import bisect_right
 from millstream.core.errors import LogOffline
 from millstream.log.archive.journal import JOURNAL
 from millstream.log.compaction.compaction import finish_swaps
-from millstream.log.failing import is_marked, synced_before_failure, unmark, write_again
+from millstream.log.disk_failures import is_marked, synced_before_failure, unmark, write_again
 from millstream.log.partition import PartitionLog
 from millstream.log.producers import Producers
 from millstream.log.recovery.replay import Replay
 from millstream.log.recovery.shortfall import Known, began_before, described
-from millstream.log.segment.scan import Batch, Damage, is_cut_off
+from millstream.log.segment.scan import Damage, ScannedBatch, is_cut_off
 from millstream.log.segment.segment import (
     ABORTED_SUFFIX,
     DELETED_SUFFIX,
@@ -45,7 +45,7 @@ from millstream.log.segment.segment import (
 )
 from millstream.log.snapshots import SNAPSHOT_SUFFIX, load_snapshot
 from millstream.log.storage.files import TEMPORARY_SUFFIX, read_file
-from millstream.log.transactions import Transactions
+from millstream.log.transactions import PartitionTransactions
 from millstream.records.batch import NO_TIMESTAMP, BatchHeader
 
 _log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class _Opening:
             raise LogOffline(described(log.name, log.path, end, missing, known), known.end_offset)
         if missing or known.end_offset > end:
             _log.error(
-                "%s: offsets %d to %d are missing (%s); %s. The log goes on at offset %d",
+                "%s: offsets %d to %d are missing (%s); %s. The log continues at offset %d",
                 log.path,
                 end,
                 known.end_offset - 1,
@@ -144,7 +144,7 @@ class _Opening:
         if not self.is_copy and (began := began_before(log.epochs.entries, first, has_archive)):
             _log.error(
                 "%s: offsets %d to %d are missing: the log began there, and its first segment begins at %d. "
-                "Put the files back from a backup to have them again",
+                "To get them back, restore the files from a backup",
                 log.path, began.start, began.stop - 1, first,
             )  # fmt: skip
 
@@ -166,7 +166,7 @@ class _Opening:
         else:
             recovered = True
             if clean and not sync_failed:
-                _log.warning("%s is not as the last shutdown left it; it is recovered", log.path)
+                _log.warning("%s differs from what the last shutdown left; recovering it", log.path)
             if sync_failed:
                 self.unsynced_from = synced_before_failure(self.files, log.path)
             end = self._recover(write=sync_failed)
@@ -253,10 +253,10 @@ class _Opening:
             whole = segment.has_intact_index() and segment.times.intact(segment.size)
             if segment.size > 0 and not whole:
                 if not segment.gaps or segment.times.count:  # else all records may be gone
-                    _log.warning("%s or its time index is missing or damaged; built anew", segment.index.path)
+                    _log.warning("%s or its time index is missing or damaged; rebuilt", segment.index.path)
                 segment.rebuild_indexes(self._ceiling(segment))
             if not segment.aborted.intact(segment.base_offset, self._ceiling(segment)):
-                _log.warning("%s is damaged; built anew", segment.aborted.path)
+                _log.warning("%s is damaged; rebuilt", segment.aborted.path)
                 self._rebuild_aborted(segment)
 
     def _rebuild_aborted(self, segment: Segment) -> None:
@@ -313,7 +313,7 @@ class _Opening:
         interval = self.log.config.index_interval_bytes
         end = max(end, segment.base_offset)
         for item in segment.scan(0, segment.size, segment.base_offset, ceiling, 0):
-            if isinstance(item, Batch):
+            if isinstance(item, ScannedBatch):
                 header = item.header
                 self._note_epoch(header)
                 if header.base_offset >= self.replay_from:
@@ -351,7 +351,7 @@ class _Opening:
 
     def _cut_tail(self, segment: Segment, tail: Damage) -> None:
         _log.warning(
-            "%s: cut at byte %d, %d bytes of a write that a crash cut off (%s)",
+            "%s: cut at byte %d: %d bytes of a write that a crash interrupted (%s)",
             segment.log.path,
             tail.position,
             tail.size,
@@ -367,7 +367,7 @@ class _Opening:
     def _cut_unsynced(self, segment: Segment, position: int, reason: str) -> None:
         """Cut the log where the disk does not have the right records, after a failed sync."""
         _log.warning(
-            "%s: cut at byte %d, with all that follows: a sync failed before it reached the disk (%s)",
+            "%s: cut at byte %d, with everything after it: a sync failed before it reached the disk (%s)",
             segment.log.path,
             position,
             reason,
@@ -406,7 +406,7 @@ class _Opening:
 
     def _state_at(self, segment: Segment) -> Replay:
         """The state at the start of a segment, separate from the log's own."""
-        replay = Replay(Producers(), Transactions(), self.now_ms)
+        replay = Replay(Producers(), PartitionTransactions(), self.now_ms)
         base = segment.base_offset
         self._load_state(replay, newest=base, replay_to=base)
         return replay

@@ -10,9 +10,9 @@ import logging
 
 from millstream.core.errors import CorruptBatch
 from millstream.log.producers import Producers
-from millstream.log.segment.scan import Batch
+from millstream.log.segment.scan import ScannedBatch
 from millstream.log.segment.segment import Segment
-from millstream.log.transactions import Aborted, Transactions
+from millstream.log.transactions import Aborted, PartitionTransactions
 from millstream.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader
 from millstream.records.markers import EndOfTransaction, Marker, read_marker
 
@@ -24,12 +24,12 @@ class Replay:
 
     __slots__ = ("_now_ms", "producers", "transactions")
 
-    def __init__(self, producers: Producers, transactions: Transactions, now_ms: int) -> None:
+    def __init__(self, producers: Producers, transactions: PartitionTransactions, now_ms: int) -> None:
         self.producers = producers
         self.transactions = transactions
         self._now_ms = now_ms
 
-    def show(self, segment: Segment, batch: Batch) -> Aborted | None:
+    def show(self, segment: Segment, batch: ScannedBatch) -> Aborted | None:
         """Take the segment's next batch. Returns the transaction that it aborted, if any."""
         header = batch.header
         if header.producer_id < 0:
@@ -75,7 +75,7 @@ class Replay:
         self.transactions.commit()
 
 
-def _marker_at(segment: Segment, batch: Batch) -> EndOfTransaction | None:
+def _marker_at(segment: Segment, batch: ScannedBatch) -> EndOfTransaction | None:
     data = segment.log.get().pread(batch.header.size, batch.position)
     try:
         return read_marker(data, 0, batch.header)

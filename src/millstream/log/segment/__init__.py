@@ -1,4 +1,3 @@
-"""A segment: one file of batches, its indexes, and the ways to walk and search it.
-
-May import ``log.storage``. Start with ``segment``.
+"""A segment: one file of batches, its indexes, and the ways to walk and search it. May import ``core``,
+``records``, ``storage`` and, of ``log``, only ``transactions``. Start with ``segment``.
 """

@@ -37,7 +37,7 @@ _KNOWN_ATTRIBUTES = 0x7F
 _HIGHEST_CODEC = 4
 
 
-class Batch(NamedTuple):
+class ScannedBatch(NamedTuple):
     """A batch and its position."""
 
     position: int
@@ -136,7 +136,7 @@ def scan(
     verify_from: int = 0,
     gaps: bool = False,
     read: int = WINDOW,
-) -> Iterator[Batch | Damage]:
+) -> Iterator[ScannedBatch | Damage]:
     """The batches of ``file`` between the positions ``start`` and ``end``.
 
     ``next_offset`` is the first batch's offset. All offsets are below ``ceiling`` (the next segment's base).
@@ -167,7 +167,7 @@ def scan(
                 and (position < verify_from or window.checksum(position, size) == crc)
                 and (base == next_offset or not window.overtakes(position + size, next_offset, base + delta))
             ):
-                yield Batch(position, BatchHeader._make(fields))
+                yield ScannedBatch(position, BatchHeader._make(fields))
                 position += size
                 next_offset = base + delta + 1
                 continue
@@ -185,17 +185,17 @@ def _what_is_wrong(
     window: _Window, base_offset: int, position: int, end: int, next_offset: int, ceiling: int, gaps: bool
 ) -> str:
     if not window.have(position, HEADER_SIZE):
-        return f"{end - position} bytes are left, a batch has {HEADER_SIZE} at least"
+        return f"{end - position} bytes are left, but a batch has at least {HEADER_SIZE}"
     header = read_header(window.data, position - window.at)
     reason = implausible(header, base_offset, ceiling, end - position)
     if not reason and header.base_offset != next_offset and not (gaps and header.base_offset > next_offset):
-        reason = f"the batch has offset {header.base_offset}, {next_offset} should be here"
+        reason = f"the batch has offset {header.base_offset}, but {next_offset} is expected"
     if not reason:
         actual = window.checksum(position, header.size)
         if actual != header.crc:
-            reason = f"the batch's checksum is {header.crc:#010x}, its bytes give {actual:#010x}"
+            reason = f"the batch's checksum is {header.crc:#010x}, but its bytes give {actual:#010x}"
         else:
-            reason = f"the batch has offset {header.base_offset}, the next one has an earlier one"
+            reason = f"the batch has offset {header.base_offset}, but the next one has an earlier offset"
     return reason
 
 
@@ -206,13 +206,13 @@ def implausible(header: BatchHeader, base_offset: int, ceiling: int, room: int) 
     if header.size < HEADER_SIZE:
         return f"the batch's length is {header.batch_length}, too small for one"
     if header.size > room:
-        return f"the batch has {header.size} bytes, {room} are left of the file"
+        return f"the batch has {header.size} bytes, but {room} are left in the file"
     if header.last_offset_delta < 0 or not base_offset <= header.base_offset <= header.last_offset < ceiling:
         return f"the batch's offsets are {header.base_offset} to {header.last_offset}, outside this segment"
     if header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
         return f"offset {header.last_offset} is too far from the segment's first, {base_offset}"
     if header.attributes & ~_KNOWN_ATTRIBUTES or header.codec > _HIGHEST_CODEC:
-        return f"the batch's attributes are {header.attributes:#06x}, which no batch has"
+        return f"the batch's attributes are {header.attributes:#06x}, which are not valid"
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         return f"the batch counts {header.record_count} records in {header.last_offset_delta + 1} offsets"
     return ""
@@ -220,10 +220,10 @@ def implausible(header: BatchHeader, base_offset: int, ceiling: int, room: int) 
 
 def _next_valid(
     window: _Window, base_offset: int, bad: int, end: int, next_offset: int, ceiling: int
-) -> Batch | None:
+) -> ScannedBatch | None:
     """The first complete, valid batch after the bad bytes at ``bad``."""
 
-    def valid_at(position: int) -> Batch | None:
+    def valid_at(position: int) -> ScannedBatch | None:
         if not window.have(position, HEADER_SIZE):
             return None
         header = read_header(window.data, position - window.at)
@@ -231,7 +231,7 @@ def _next_valid(
             return None
         if window.checksum(position, header.size) != header.crc:
             return None
-        return Batch(position, header)
+        return ScannedBatch(position, header)
 
     # Try the batch's own length first. It is right unless the damage hit those very bytes. Using it
     # avoids mistaking a batch stored inside a record's value for one of the log's.

@@ -11,7 +11,7 @@ from millstream.core.errors import IndexRebuilding, LogError
 from millstream.core.kafka_errors import CORRUPT_MESSAGE
 from millstream.log.segment.aborted import AbortedIndex
 from millstream.log.segment.index import UNINDEXED, OffsetIndex, TimeIndex
-from millstream.log.segment.scan import WINDOW, Batch, Damage, scan
+from millstream.log.segment.scan import WINDOW, Damage, ScannedBatch, scan
 from millstream.log.segment.time_search import Walk
 from millstream.log.storage.files import Aside, FilePool, LazyFile, rename_all
 from millstream.log.storage.memory import MemoryFiles
@@ -311,7 +311,7 @@ class Segment:
         verify_from: int,
         read: int = WINDOW,
         path: str = "",
-    ) -> Iterator[Batch | Damage]:
+    ) -> Iterator[ScannedBatch | Damage]:
         return scan(
             self.log.get(),
             path or self.log.path,
@@ -326,7 +326,7 @@ class Segment:
             read=read if verify_from < end else _HEADERS_READ,
         )
 
-    def good_batches(self, offset: int, ceiling: int) -> Iterator[Batch]:
+    def good_batches(self, offset: int, ceiling: int) -> Iterator[ScannedBatch]:
         """The batches from the one that holds ``offset`` on, without damaged ones."""
         found: Found | None = None
         offset = max(offset, self.base_offset)
@@ -586,4 +586,4 @@ class Segment:
 
 def damaged(damage: Damage) -> LogError:
     """The error for readers of damaged records."""
-    return LogError(CORRUPT_MESSAGE, f"damaged records: {damage}; go on from offset {damage.next_offset}")
+    return LogError(CORRUPT_MESSAGE, f"damaged records: {damage}; continue at offset {damage.next_offset}")

@@ -14,7 +14,7 @@ from millstream.log.storage.files import File
 from millstream.records.batch import HEADER_SIZE
 
 
-class Slice:
+class LogSlice:
     """The location of batches, not their bytes. It stays readable while it is held, even if its segment
     is deleted."""
 
@@ -33,7 +33,7 @@ class Slice:
         return b"" if self.file is None else self.file.pread(self.size, self.position)
 
 
-NOTHING = Slice(None, 0, 0)
+NOTHING = LogSlice(None, 0, 0)
 
 
 class Segments:
@@ -100,7 +100,7 @@ class Segments:
         newest = next((s.aborted.last() for s in reversed(self._segments) if s.aborted.count), None)
         return newest.last_offset if newest else -1
 
-    def offset_after(self, offset: int, part: Slice, *, end: int) -> int:
+    def offset_after(self, offset: int, part: LogSlice, *, end: int) -> int:
         """An offset that ``part``, which was read from ``offset``, does not reach. It is close to the end
         of ``part``, not exact: the index is sparse."""
         for number in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._segments)):
@@ -116,7 +116,7 @@ class Segments:
 
     def read(
         self, offset: int, max_bytes: int, limit: int, at_least_one: bool, *, end: int, stop: int | None
-    ) -> Slice:
+    ) -> LogSlice:
         """Batches, starting with the one that holds ``offset``, all below ``limit``. ``stop`` is the
         position of ``limit`` in the last segment, if the caller knows it.
 
@@ -134,7 +134,7 @@ class Segments:
             if found.base_offset >= limit or (found.size > max_bytes and not at_least_one):
                 return emptied
             if segment.gaps and found.size == HEADER_SIZE:
-                emptied = Slice(segment.log.get(), found.position, found.size)
+                emptied = LogSlice(segment.log.get(), found.position, found.size)
                 offset = found.last_offset + 1
                 continue
             if limit >= ceiling:
@@ -146,7 +146,7 @@ class Segments:
             until = min(until, found.position + max(max_bytes, found.size))
             good = segment.good_until(found, until, ceiling)
             if good > found.position:
-                return Slice(segment.log.get(), found.position, good - found.position)
+                return LogSlice(segment.log.get(), found.position, good - found.position)
             # Damaged after all. The next look-up knows whether the damage includes the wanted offset.
         return emptied
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from millstream.core.errors import CorruptBatch
-from millstream.log.segment.scan import Batch, Damage, scan
+from millstream.log.segment.scan import Damage, ScannedBatch, scan
 from millstream.log.storage.files import File
 from millstream.records.build import read_records
 
@@ -41,7 +41,7 @@ class Walk(NamedTuple):
     gaps: bool
     read: int
 
-    def batches(self, damage: list[Damage]) -> Iterator[Batch]:
+    def batches(self, damage: list[Damage]) -> Iterator[ScannedBatch]:
         for item in scan(
             self.file,
             self.path,
@@ -59,7 +59,7 @@ class Walk(NamedTuple):
             elif item.header.last_offset >= self.offset:
                 yield item
 
-    def places(self, batch: Batch) -> Iterator[Place]:
+    def places(self, batch: ScannedBatch) -> Iterator[Place]:
         """Offsets and timestamps of a batch's records."""
         data = self.file.pread(batch.header.size, batch.position)
         try:

@@ -28,7 +28,7 @@ def read_lines(files: Files, path: str) -> list[list[str]] | None:
     except FileNotFoundError:
         return None
     if entries is None:
-        _log.warning("%s is damaged and is not used; it is written anew", path)
+        _log.warning("%s is damaged and ignored; it is written again", path)
     return entries
 
 
@@ -59,7 +59,7 @@ def read_offsets(files: Files, path: str) -> Offsets:
             topic, partition, offset = words
             offsets[topic, int(partition)] = int(offset)
         except ValueError:
-            _log.warning("%s: %r is not an entry; passed over", path, " ".join(words))
+            _log.warning("%s: %r is not an entry; skipped", path, " ".join(words))
     return offsets
 
 

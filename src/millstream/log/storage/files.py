@@ -1,6 +1,6 @@
 """The interface to the operating system: every byte that the log reads or writes passes through here.
 
-There are two implementations: ``OsFiles`` (the real one) and ``log.memory.MemoryFiles`` (topics in memory,
+There are two implementations: ``OsFiles`` (the real one) and ``memory.MemoryFiles`` (topics in memory,
 and brokers without a directory). Tests use their own, which fail, tear writes, or lose what was not synced.
 
 An implementation promises:

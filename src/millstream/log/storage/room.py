@@ -20,7 +20,7 @@ import contextlib
 import logging
 import threading
 
-from millstream.log.failing import NO_ROOM
+from millstream.log.disk_failures import NO_ROOM
 from millstream.log.storage.files import Files
 
 _log = logging.getLogger(__name__)
@@ -85,7 +85,8 @@ class DiskRoom:
         free, _ = self._files.space(self._directory)
         return (
             f"the disk is full: {free} bytes are free for {self._directory}. Records are refused until there "
-            f"are {self._fullness.enough}, within any quota; reads go on. Make room, or have topics keep less"
+            f"are {self._fullness.enough}, within any quota; reads continue. Free some space, or"
+            " have topics keep less"
         )
 
     def refused(self) -> bool:
@@ -106,7 +107,7 @@ class DiskRoom:
                 self._give_back()
                 _log.error("%s", self.why)
             elif self._take():
-                _log.info("there is room on the disk again, %d bytes: records are taken", free)
+                _log.info("there is room on the disk again, %d bytes: records are accepted", free)
             else:
                 self._fullness.is_full = True  # a quota, which the free space does not show
                 return False

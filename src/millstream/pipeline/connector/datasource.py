@@ -15,9 +15,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from millstream.pipeline.connector.columns import schema_of
 from millstream.pipeline.connector.options import ReadOptions, WriteOptions
 from millstream.pipeline.connector.sink import BatchWriter, StreamWriter
-from millstream.pipeline.connector.source import BatchReader, StreamReader, schema_of
+from millstream.pipeline.connector.source import BatchReader
+from millstream.pipeline.connector.stream_reader import StreamReader
 
 
 class MillstreamDataSource(DataSource):

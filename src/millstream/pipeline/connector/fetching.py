@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
+from millstream.client.errors import is_retriable, refused
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
-from millstream.client.protocol.raw import Fetched, Link, is_retriable, refused
+from millstream.client.protocol.link import Fetched, Link
 from millstream.client.protocol.unreadable import Unreadable, damaged, unreadable_in
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import CorruptBatch, DataLoss, RequestFailed
@@ -33,8 +34,8 @@ def lost(partition: TopicPartition, first: int, end: int, why: str) -> DataLoss:
     """The error that says what is missing: the offsets from ``first`` up to, not including, ``end``."""
     return DataLoss(
         f"{partition}: offsets {first} to {end - 1} ({end - first} records) are gone: {why}. They were not"
-        " read yet. Retention may be too short for how far this query is behind. To go on with what is"
-        f" there: {TO_GO_ON}"
+        " read yet. Retention may be too short for how far this query is behind. To continue with the"
+        f" records that are left: {TO_GO_ON}"
     )
 
 
@@ -107,7 +108,7 @@ class SpanReader:
         return arrow.decode(answer.records, first=first, end=end, aborted=answer.aborted, names=self._names)
 
     def _go_on_after(self, unreadable: Unreadable) -> None:
-        problem = DataLoss(f"{unreadable}. To go on after {_them(unreadable)}: {TO_GO_ON}")
+        problem = DataLoss(f"{unreadable}. To continue after {_them(unreadable)}: {TO_GO_ON}")
         if self._fail_on_data_loss:
             raise problem
         log.warning("%s", problem)
@@ -167,7 +168,7 @@ class SpanReader:
                 self._skip(min(start, self._span.end), f"the log starts at {start}")
             else:
                 end = self._cluster.ends([self._span.partition], LATEST)[self._span.partition]
-                self._skip(self._span.end, f"the log ends at {end}: the topic was created anew or cut")
+                self._skip(self._span.end, f"the log ends at {end}: the topic was created again or truncated")
             return
         if code == CORRUPT_MESSAGE:
             self._go_on_after(damaged(self._cluster, self._span.partition, self._at, self._span.end))

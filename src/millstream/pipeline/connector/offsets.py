@@ -26,7 +26,7 @@ Offsets = dict[TopicPartition, int]
 SMALL_RANGE = 10_000
 
 
-# These stand in place of a topic's name: no topic can have such a name.
+# These replace a topic's name. No topic can have such a name.
 _TICK = ""
 _IDS = "/ids"
 _START = "start "
@@ -84,7 +84,7 @@ def with_tick(
 
 
 def ids_in(value: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
-    """The ids of the offsets' topics, as far as they were known."""
+    """The ids of the offsets' topics, if known."""
     return value.get(_IDS, {})
 
 
@@ -98,7 +98,7 @@ def created_again(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Positions:
     """A parsed startingOffsets or endingOffsets: one place for all partitions, or one for each."""
 
     everywhere: Position | None = None
@@ -106,20 +106,22 @@ class Places:
     group: bool = False  # the group's committed offsets; ``everywhere`` applies where it has none
 
 
-def parse_places(text: str, option: str, now_ms: int) -> Places:
+def parse_positions(text: str, option: str, now_ms: int) -> Positions:
     """Parse startingOffsets or endingOffsets."""
     by_time = text.startswith("times:")
     if by_time:
         text = text.removeprefix("times:")
     if text.lstrip().startswith("{"):
-        return Places(each=_parse_each(text, option, by_time, now_ms))
+        return Positions(each=_parse_each(text, option, by_time, now_ms))
     word, _, fallback = text.partition(":")
     if word == "group":
         if fallback not in ("", "earliest", "latest"):
             raise ConfigError(f"option {option}: {text!r}; write group, group:earliest or group:latest")
-        return Places(START if fallback == "earliest" else END if fallback == "latest" else None, group=True)
+        return Positions(
+            START if fallback == "earliest" else END if fallback == "latest" else None, group=True
+        )
     try:
-        return Places(parse_position(text, now_ms))
+        return Positions(parse_position(text, now_ms))
     except ConfigError:
         raise ConfigError(
             f"option {option}: {text!r} is not earliest, latest, group, a time (@-1h, @2026-01-01) or JSON"
@@ -177,7 +179,7 @@ def parse_assign(text: str) -> dict[str, list[int]]:
 def resolve(
     cluster: Cluster,
     partitions: Collection[TopicPartition],
-    places: Places,
+    places: Positions,
     option: str,
     *,
     group: str | None,
@@ -193,7 +195,7 @@ def resolve(
     committed: Offsets = {}
     if places.group:
         if group is None:
-            raise ConfigError(f"option {option}: group needs the option groupId")
+            raise ConfigError(f"option {option}: group requires the option groupId")
         committed = cluster.committed(group, partitions)
     wanted: dict[TopicPartition, Position] = {}
     for partition in partitions:
@@ -205,12 +207,14 @@ def resolve(
             wanted[partition] = places.each[partition]
     missing = sorted(set(partitions) - set(wanted))
     if missing:
-        why = f"group {group} has no offset for" if places.group else "it says nothing of"
+        why = f"group {group} has no offset for" if places.group else "it does not mention"
         also = "; write group:earliest or group:latest" if places.group else ""
         raise ConfigError(f"option {option}: {why} {', '.join(map(str, missing))}{also}")
     extra = sorted(set(places.each or ()) - set(partitions))
     if extra:
-        raise ConfigError(f"option {option}: there is no {', '.join(map(str, extra))} to be read")
+        raise ConfigError(
+            f"option {option}: {', '.join(map(str, extra))} is not among the partitions to read"
+        )
     times = {p: place.value for p, place in wanted.items() if place.kind == "time"}
     by_time = cluster.offsets(times) if times else {}
     found: Offsets = {}
@@ -219,7 +223,7 @@ def resolve(
         if strict and place.kind == "offset" and not bounds.start <= place.value <= bounds.end:
             raise ConfigError(
                 f"option {option}: {partition} has offsets {bounds.start} to {bounds.end}, not {place.value};"
-                " failOnDataLoss=false takes the nearest"
+                " with failOnDataLoss=false, the nearest offset is used"
             )
         at = by_time.get(partition)
         found[partition] = place.resolve(bounds, time_offset=None if at is None else at.offset)

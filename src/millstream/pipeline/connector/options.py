@@ -7,7 +7,6 @@ place.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from millstream.client.connect import DEFAULT_ADDRESS, Connection
 from millstream.client.protocol.security import PROPERTIES
 from millstream.client.text.position import parse_duration_ms
 from millstream.core.errors import ConfigError
+from millstream.core.units import did_you_mean
 from millstream.records.compression import codec_named
 
 Use = Literal["read", "write", "both"]
@@ -167,7 +167,7 @@ _SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode")
 _BY_NAME = {name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)}
 
 
-class Given:
+class GivenOptions:
     """The options that a user gave, by their declared names. Two names of one option must not contradict each
     other."""
 
@@ -184,7 +184,9 @@ class Given:
                 raise ConfigError(f"format millstream: option {name!r} is only for {option.use[:4]}ing")
             earlier = self._called.get(option.name)
             if earlier is not None and self._values[option.name] != value:
-                raise ConfigError(f"format millstream: options {earlier!r} and {name!r} are the same thing")
+                raise ConfigError(
+                    f"format millstream: options {earlier!r} and {name!r} mean the same; give one"
+                )
             self._called[option.name] = name
             self._values[option.name] = value
 
@@ -234,10 +236,8 @@ class Given:
 
 def _closest(name: str, use: Use) -> str:
     taken = [option for option in OPTIONS if option.use in (use, "both")]
-    names = {n.lower(): n for option in taken for n in (option.name, *option.aliases)}
-    near = difflib.get_close_matches(name.lower(), names, n=1)
-    if near:
-        return f"; did you mean {names[near[0]]!r}?"
+    if hint := did_you_mean(name, (known for option in taken for known in (option.name, *option.aliases))):
+        return f"; {hint}"
     security = {f"kafka.{name}" for name in PROPERTIES}
     plain = sorted(option.name for option in taken if option.name not in security)
     return f"; there are {', '.join(plain)}, and kafka.* for TLS and SASL"
@@ -269,12 +269,12 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
-        given = Given(options, "read")
+        given = GivenOptions(options, "read")
         chosen = [name for name in ("topic", "pattern", "assign") if given.text(name) is not None]
         if len(chosen) != 1:
             what = " and ".join(given.called(name) for name in chosen) or "none of them"
             raise ConfigError(
-                f"format millstream reads what one of topic, pattern or assign names; given is {what}"
+                f"format millstream needs exactly one of topic, pattern or assign; given: {what}"
             )
         topics = tuple(part.strip() for part in (given.text("topic") or "").split(",") if part.strip())
         if chosen == ["topic"] and not topics:
@@ -311,11 +311,11 @@ class ReadOptions:
         )
 
 
-def _place(given: Given, offsets: str, timestamp: str) -> str | None:
+def _place(given: GivenOptions, offsets: str, timestamp: str) -> str | None:
     text = given.text(offsets)
     if given.text(timestamp) is not None:
         if text is not None:
-            raise ConfigError(f"options {offsets} and {timestamp} contradict each other; give one")
+            raise ConfigError(f"options {offsets} and {timestamp} contradict each other; give only one")
         return f"@{given.number(timestamp, 0)}"
     by_time = given.called(offsets).lower().endswith("bytimestamp")
     return f"times:{text}" if by_time and text is not None else text
@@ -334,11 +334,11 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
-        given = Given(options, "write")
+        given = GivenOptions(options, "write")
         acks = {"all": -1, "-1": -1, "1": 1}[given.one_of("kafka.acks", ("all", "-1", "1"), "all")]
         idempotent = given.flag("kafka.enable.idempotence", acks == -1)
         if idempotent and acks != -1:
-            raise given.wrong("kafka.acks", "all, which an idempotent producer needs")
+            raise given.wrong("kafka.acks", "all, which an idempotent producer requires")
         return cls(
             connection=given.connection(),
             topic=given.text("topic"),

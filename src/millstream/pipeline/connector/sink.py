@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 from millstream.client.protocol.sender import Sender
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError
-from millstream.pipeline.connector.encoding import Partitioner, rounds
+from millstream.pipeline.connector.batch_encoding import Partitioner, interleaved_batches
+from millstream.pipeline.connector.columns import COLUMNS, HEADERS
 from millstream.pipeline.connector.options import WriteOptions
-from millstream.pipeline.connector.source import COLUMNS, HEADERS
-from millstream.pipeline.spark.task_cache import shared_cluster, shared_sender
+from millstream.pipeline.connector.task_cache import shared_cluster, shared_sender
 
 _TEXT = ("string", "binary")
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -41,24 +41,24 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
     kinds = {column.name: column.dataType.simpleString() for column in schema.fields}
     if "value" not in kinds:
         raise ConfigError(
-            f"a record needs a column `value` (string or binary); there are {', '.join(kinds) or 'none'}."
-            " For rows as JSON: df.selectExpr('to_json(struct(*)) AS value')"
+            "a record needs a column `value` (string or binary); the columns are"
+            f" {', '.join(kinds) or 'none'}. For rows as JSON: df.selectExpr('to_json(struct(*)) AS value')"
         )
     for name, kind in kinds.items():
         accepted = _WRITABLE.get(name)
         if accepted is None and name not in COLUMNS:
             raise ConfigError(
-                f"column {name!r} is no part of a record and would be lost; put it into `value`, or drop it."
+                f"column {name!r} is not part of a record and would be lost; put it into `value`, or drop it."
                 f" A record has {', '.join(_WRITABLE)}"
             )
         if accepted is not None and kind.replace(" ", "") not in accepted:
-            raise ConfigError(f"column {name!r} is {kind}; it has to be {' or '.join(accepted)}")
+            raise ConfigError(f"column {name!r} is {kind}; it must be {' or '.join(accepted)}")
     if options.topic is None and "topic" not in kinds:
-        raise ConfigError("where to? Give the option topic, or a column `topic`")
+        raise ConfigError("no topic to write to: give the option topic, or a column `topic`")
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenRows(WriterCommitMessage):
     """What a task wrote."""
 
     rows: int
@@ -80,7 +80,10 @@ class _Rows:
         else:
             topics = columns["topic"].dictionary_encode()
             if topics.null_count:
-                raise ConfigError(f"column `topic` is null in {topics.null_count} rows; where to?")
+                raise ConfigError(
+                    f"column `topic` is null in {topics.null_count} rows; give each row a topic, or set the"
+                    " option topic"
+                )
             names = topics.dictionary.to_pylist()
             for number, name in enumerate(names):
                 rows = columns
@@ -96,11 +99,11 @@ class _Rows:
             cluster = shared_cluster(self._options.connection)
             count = self._counts[topic] = cluster.partitions_of(topic, create=True)
         partitions = self._partitioner.choose(topic, count, columns)
-        for ready in rounds(columns, partitions, self._options):
+        for ready in interleaved_batches(columns, partitions, self._options):
             self._sender.send([(TopicPartition(topic, batch.partition), batch.data) for batch in ready])
 
 
-def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Written:
+def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WrittenRows:
     """Write the rows of one task; returns once the broker has them."""
     sender = shared_sender(options)
     rows = _Rows(options, sender)
@@ -112,7 +115,7 @@ def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Writt
     except BaseException:
         sender.failed = True  # what is in flight belongs to this task; the next one gets a new sender
         raise
-    return Written(written)
+    return WrittenRows(written)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -120,7 +123,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigError("a topic is appended to, not overwritten: use mode('append')")
+            raise ConfigError("a topic can only be appended to: use mode('append')")
         check_columns(schema, options)
         self.options = options
 

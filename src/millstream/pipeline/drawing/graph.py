@@ -1,4 +1,4 @@
-"""Turns a topology into boxes and arrows, for draw_text.py and draw_svg.py, and writes them as Mermaid.
+"""Turns a topology into boxes and arrows, for text.py and svg.py, and writes them as Mermaid.
 
 A step without a name and with only one consumer is drawn inside that consumer's box: the reader sees "bursts"
 with its window and its condition, not three boxes in a row.
@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from millstream.pipeline.dsl.sinks import TopicSink
-from millstream.pipeline.dsl.streams import Rejected, Select, Source, Stream, Where
-from millstream.pipeline.dsl.topology import Topology
-from millstream.pipeline.dsl.windows import Aggregate
+from millstream.pipeline.dsl.graph import StreamGraph, StreamNode, TopicSink
 from millstream.pipeline.planning.counting import given_by, taken_by
 
 
@@ -56,14 +53,14 @@ def _mermaid_text(text: str) -> str:
     return f"<b>{safe}</b>" if bold else safe
 
 
-def graph(flow: Topology) -> Graph:
+def graph(flow: StreamGraph) -> Graph:
     """Boxes for the topics, the streams that lead to a sink, and the views."""
     used = {id(node) for sink in flow.sinks for node in sink.stream.upstream()}
     streams = [stream for stream in flow.streams if id(stream) in used]
     drawn_in = {id(stream): _drawn_in(stream, streams, flow) for stream in streams}
     inside = {key: outer for key, outer in drawn_in.items() if outer is not None}
 
-    def home(stream: Stream) -> Stream:
+    def home(stream: StreamNode) -> StreamNode:
         while id(stream) in inside:
             stream = inside[id(stream)]
         return stream
@@ -71,8 +68,8 @@ def graph(flow: Topology) -> Graph:
     boxes: dict[str, Box] = {}
     keys: dict[int, str] = {}
     for stream in streams:
-        if isinstance(stream, Source):
-            keys[id(stream)] = _topic_box(boxes, stream.topic, _about(stream), stream.name)
+        if stream.topic is not None:
+            keys[id(stream)] = _topic_box(boxes, stream.topic, stream.label(), stream.name)
         elif id(stream) not in inside:
             keys[id(stream)] = f"s{len(boxes)}"
             within = [other.name for other in streams if home(other) is stream]
@@ -108,28 +105,19 @@ def _topic_box(boxes: dict[str, Box], topic: str, about: str, stream: str | None
     return key
 
 
-def _drawn_in(stream: Stream, streams: list[Stream], flow: Topology) -> Stream | None:
+def _drawn_in(stream: StreamNode, streams: list[StreamNode], flow: StreamGraph) -> StreamNode | None:
     """The stream in whose box this one is drawn: its only consumer, if that is a plain step after it."""
     if stream.named or any(sink.stream is stream for sink in flow.sinks):
         return None
     consumers = [other for other in streams if stream in other.inputs]
-    if len(consumers) == 1 and type(consumers[0]) in (Where, Select, Aggregate):
-        return consumers[0]
-    return None
+    return consumers[0] if len(consumers) == 1 and consumers[0].drawn_with_input else None
 
 
-def _lines(stream: Stream, inside: dict[int, Stream]) -> tuple[str, ...]:
+def _lines(stream: StreamNode, inside: dict[int, StreamNode]) -> tuple[str, ...]:
     """What the steps in this box do, in order."""
     lines: list[str] = []
-    node: Stream | None = stream
+    node: StreamNode | None = stream
     while node is not None:
-        lines[:0] = [_about(node)]
+        lines[:0] = [node.label()]
         node = next((origin for origin in node.inputs if inside.get(id(origin)) is node), None)
     return tuple(line for line in lines if line)
-
-
-def _about(stream: Stream) -> str:
-    about = stream.about()
-    if isinstance(stream, Source | Rejected):
-        return about
-    return f"{stream.kind} {about}" if about else stream.kind

@@ -17,6 +17,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _STATE = re.compile(r"memory|disk|postgres(ql)?://.+|cassandra://[^/]+/\w+(\?.*)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]B)")
 _BYTES = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+ON_ERROR = ("fail", "channel")
 _TABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,62}")
 
 
@@ -38,7 +39,7 @@ def check_topic(topic: object, at: str) -> None:
     """Refuses names that Kafka does not allow."""
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise TopologyError(
-            f"{topic!r} can't be a topic's name: up to 249 of letters, digits, '.', '_' and '-'", where=at
+            f"{topic!r} can't be a topic's name: use at most 249 letters, digits, '.', '_' and '-'", where=at
         )
 
 
@@ -47,8 +48,8 @@ def check_view(name: object, at: str) -> None:
     fits = isinstance(name, str) and _TABLE.fullmatch(name)
     if not fits or str(name).lower().startswith(("sqlite_", "millstream_")):
         raise TopologyError(
-            f"{name!r} can't be a view's name: letters, digits and _, not starting with a digit, sqlite_ or"
-            " millstream_",
+            f"{name!r} can't be a view's name: use letters, digits and _; it can't start with a digit,"
+            " sqlite_ or millstream_",
             where=at,
         )
 
@@ -57,14 +58,14 @@ def check_function(function: object, at: str) -> tuple[FunctionType, str]:
     """Checks a user's operator. Returns it and the line where it is defined."""
     if not isinstance(function, FunctionType):
         raise TopologyError(
-            f"an operator is a function from DataFrame to DataFrame; this is {function!r}", where=at
+            f"an operator is a function that takes and returns a DataFrame; this is {function!r}", where=at
         )
     code = function.__code__
     at = f"{shown(code.co_filename)}:{code.co_firstlineno}"
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise TopologyError(
-            f"operator {function.__name__!r} is called once, to plan the job:"
-            " it can't be async or a generator",
+            f"operator {function.__name__!r} can't be async or a generator: it is called once, to plan the"
+            " job",
             where=at,
         )
     try:
@@ -74,6 +75,14 @@ def check_function(function: object, at: str) -> tuple[FunctionType, str]:
             f"operator {function.__name__!r} must take one argument, the DataFrame", where=at
         ) from None
     return function, at
+
+
+def check_on_error(on_error: object, at: str) -> None:
+    if on_error not in ON_ERROR:
+        raise TopologyError(
+            f"on_error={on_error!r} is not 'fail' (the job stops) or 'channel' (the record goes to .failed)",
+            where=at,
+        )
 
 
 def check_state(state: object, at: str) -> str:
@@ -98,7 +107,7 @@ def check_size(name: str, size: object, at: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Time:
+class StreamTime:
     """The time that a stream goes by: its kind, its column, and how late an event may come."""
 
     kind: str  # event, log or processing
@@ -134,7 +143,7 @@ class Time:
         """What to add to an operator's watermark to get that of its results, in their time column."""
         return self.before_us - self.behind_us
 
-    def of_results(self, column: str, *, before_us: int = 0, behind_us: int = 0) -> Time:
+    def of_results(self, column: str, *, before_us: int = 0, behind_us: int = 0) -> StreamTime:
         """The time of a stateful operator's results. It has no lateness: the operator has waited."""
         origin = self.origin or self.column
-        return Time(self.kind, column, origin=origin, before_us=before_us, behind_us=behind_us)
+        return StreamTime(self.kind, column, origin=origin, before_us=before_us, behind_us=behind_us)

@@ -1,59 +1,21 @@
-"""Checks durations and SQL expressions without Spark, and rewrites the columns of expressions.
+"""Checks SQL expressions without Spark, and rewrites their columns.
 
-The SQL check is deliberately one-sided. What it refuses is certainly wrong: quotes or parentheses that don't
+The check is deliberately one-sided. What it refuses is certainly wrong: quotes or parentheses that don't
 close, a column that isn't there. What it accepts is still analysed by Spark when the job is planned.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from millstream.core.units import did_you_mean
 from millstream.sqltypes.ddl import quoted
-
-_UNITS_MS = {
-    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
-    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
-    **dict.fromkeys(("d", "day", "days"), 86_400_000),
-    **dict.fromkeys(("w", "week", "weeks"), 7 * 86_400_000),
-}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
 class ExpressionError(ValueError):
-    """A duration or an SQL expression is certainly wrong; the message says why."""
-
-
-def duration_ms(text: object, *, zero: bool = False) -> int:
-    """The milliseconds in ``30s``, ``2 minutes`` or ``1 hour 30 minutes``."""
-    total, position = 0.0, 0
-    stripped = text.strip() if isinstance(text, str) else ""
-    while position < len(stripped):
-        match = _DURATION.match(stripped, position)
-        if match is None or match[2].lower() not in _UNITS_MS:
-            break
-        total += float(match[1]) * _UNITS_MS[match[2].lower()]
-        position = match.end()
-    if not stripped or position < len(stripped):
-        raise ExpressionError(
-            f"{text!r} is not a duration; write it as '30 seconds', '2 minutes' or '1 hour'"
-        )
-    if total != int(total) or (total == 0 and not zero):
-        raise ExpressionError(f"{text!r} must be at least one millisecond, in whole milliseconds")
-    return int(total)
-
-
-def duration_text(ms: int) -> str:
-    """A duration in its shortest form: ``2 minutes``, ``90 seconds``."""
-    for unit, size in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000)):
-        if ms and ms % size == 0:
-            count = ms // size
-            return f"{count} {unit}" + ("" if count == 1 else "s")
-    return f"{ms} ms"
+    """An SQL expression is certainly wrong; the message says why."""
 
 
 _TOKEN = re.compile(
@@ -85,7 +47,7 @@ _WORDS = """
 _RESERVED = frozenset(_WORDS.split())
 
 
-class Token(NamedTuple):
+class SqlToken(NamedTuple):
     """A token of an expression, and its position."""
 
     kind: str
@@ -94,8 +56,8 @@ class Token(NamedTuple):
     end: int
 
 
-def tokens_of(sql: str) -> list[Token]:
-    found = [Token(str(match.lastgroup), match[0], *match.span()) for match in _TOKEN.finditer(sql)]
+def tokens_of(sql: str) -> list[SqlToken]:
+    found = [SqlToken(str(match.lastgroup), match[0], *match.span()) for match in _TOKEN.finditer(sql)]
     return [token for token in found if token.kind not in ("space", "comment")]
 
 
@@ -125,13 +87,13 @@ def check_sql(sql: object, columns: Iterable[str] | None, *, what: str) -> None:
         if text in "([":
             open_brackets.append(text)
         elif text in pairs and (not open_brackets or open_brackets.pop() != pairs[text]):
-            raise ExpressionError(f"{what} {sql!r}: there is a {text!r} too many")
+            raise ExpressionError(f"{what} {sql!r}: a {text!r} has no opening bracket")
         elif text == ";":
-            raise ExpressionError(f"{what} {sql!r}: one expression, without ';'")
+            raise ExpressionError(f"{what} {sql!r}: give one expression, without ';'")
     if open_brackets:
         raise ExpressionError(f"{what} {sql!r}: a {open_brackets[-1]!r} is not closed")
     if not tokens:
-        raise ExpressionError(f"{what} {sql!r}: there is nothing but a comment")
+        raise ExpressionError(f"{what} {sql!r}: the expression is only a comment")
     if columns is not None:
         known = {column.lower() for column in columns}
         for name in columns_used(tokens):
@@ -142,9 +104,11 @@ def check_sql(sql: object, columns: Iterable[str] | None, *, what: str) -> None:
 def no_such_column(name: str, columns: Iterable[str]) -> str:
     """``there is no column 'crad'; did you mean 'card'? The columns are ...``"""
     listed = list(columns)
-    near = difflib.get_close_matches(name.lower(), [column.lower() for column in listed], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"there is no column {name!r}{hint} The columns are {', '.join(listed) or 'none'}"
+    hint = did_you_mean(name, listed)
+    return (
+        f"there is no column {name!r}{f'; {hint}' if hint else '.'} The columns are"
+        f" {', '.join(listed) or 'none'}"
+    )
 
 
 def columns_used(tokens: list[tuple[str, str]]) -> list[str]:

@@ -11,8 +11,7 @@ from types import ModuleType
 from millstream.core.errors import MillstreamError, TopologyError
 from millstream.core.extras import how_to_install
 from millstream.pipeline.dsl.declaring import shown
-from millstream.pipeline.dsl.streams import Stream
-from millstream.pipeline.dsl.tables import Table
+from millstream.pipeline.dsl.streams import Stream, Table
 from millstream.pipeline.dsl.topology import Topology
 
 _MODULE = "millstream_pipeline_"  # followed by the file's name: its name in sys.modules
@@ -59,8 +58,9 @@ def load_topology(file: str | Path, name: str | None = None) -> Topology:
     flow = flows[0]
     for variable, value in vars(module).items():
         stream = value.changes if isinstance(value, Table) else value
-        if isinstance(stream, Stream) and stream.flow is flow and not variable.startswith("_"):
-            flow._rename(stream, variable)
+        is_own = isinstance(stream, Stream) and stream.node.flow is flow
+        if is_own and not variable.startswith("_"):
+            flow.rename(stream.node, variable)
     return flow
 
 
@@ -90,7 +90,7 @@ def _run(path: Path) -> ModuleType:
         raise TopologyError(reason, where=user_line(error, path)) from error
     except SystemExit as error:
         raise TopologyError(
-            f"the file ends the program (exit {error.code}) while it is loaded", where=shown(str(path))
+            f"the file exits (exit code {error.code}) while it is loaded", where=shown(str(path))
         ) from None
     finally:
         sys.path.remove(str(path.resolve().parent))
@@ -103,8 +103,8 @@ def _check_names(path: Path) -> None:
     own = {file.stem for file in path.resolve().parent.glob("*.py")}
     if hidden := sorted(own & sys.stdlib_module_names):
         raise TopologyError(
-            f"{hidden[0]}.py has the name of a module of Python's own, which everything that runs in this"
-            " folder, Spark included, would import instead; rename it",
+            f"{hidden[0]}.py has the name of a standard Python module; programs that run in this folder,"
+            " Spark included, would import your file instead. Rename it",
             where=shown(str(path)),
         )
 

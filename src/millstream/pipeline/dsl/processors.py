@@ -1,4 +1,4 @@
-"""Processors as users write them, and ``stream.process(...)``. Declarations only.
+"""Processors as users write them, and ``stream.process(...)``.
 
 class Limit(Processor):
     def on_event(self, event, context):
@@ -17,11 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.declaring import caller
-from millstream.pipeline.dsl.expressions import ExpressionError, duration_ms
-from millstream.pipeline.dsl.patterns import check_on_error
-from millstream.pipeline.dsl.stateful import Input, StatefulChannel, declare_as
-from millstream.pipeline.dsl.streams import Stream
+from millstream.core.units import DurationError, duration_ms
+from millstream.pipeline.dsl.declaring import check_on_error
+from millstream.pipeline.dsl.graph import KeyedInput, StreamNode
+from millstream.pipeline.dsl.stateful import ChannelNode, declare
 from millstream.sqltypes.ddl import Schema, SchemaError, schema_of
 
 if TYPE_CHECKING:
@@ -50,49 +49,41 @@ class Processor:
         raise NotImplementedError
 
 
-class ProcessedStream(StatefulChannel):
+class ProcessNode(ChannelNode):
     """The rows that a processor emits with ``context.emit``."""
 
-    def channel(self, name: str, where: str | None = None) -> Stream:
-        """The rows emitted with ``context.emit_to(name, ...)``; with ``where``, this stream's rows that
-        match."""
-        at = caller()
-        if where is not None:
-            return super().channel(name, where)
-        plan: Any = self.stateful.plan
+    def emitted_to(self, name: str, at: str) -> ChannelNode:
+        """The rows emitted with ``context.emit_to(name, ...)``."""
+        plan: Any = self.state.plan
         if name not in plan.others:
             there = ", ".join(plan.others) or "none"
             raise TopologyError(
                 f"{self.name!r} has no channel {name!r}; it has {there} (channels=)", where=at
             )
-        made = self.flow._channel(self.stateful, name, f"{self.name}.{name}", at)
-        made.columns = tuple(plan.others[name].names)
-        return made
+        return self.side_output(name, at, columns=tuple(plan.others[name].names))
 
-    @property
-    def failed(self) -> Stream:
-        """The events on which the processor failed, with ``error`` and ``error_at``."""
-        at = caller()
-        plan: Any = self.stateful.plan
+    def failed(self, at: str) -> ChannelNode:
+        """The events on which the processor failed."""
+        plan: Any = self.state.plan
         if not plan.to_channel:
             raise TopologyError(
-                f"{self.name!r} stops the job where it fails; with on_error='channel' it goes on and gives"
-                " such events here",
+                f"{self.name!r} stops the job when it fails; with on_error='channel' the job continues and"
+                " such events appear here",
                 where=at,
             )
-        return self.flow._channel(self.stateful, "failed", f"{self.name}.failed", at)
+        return self.side_output("failed", at)
 
-    def _needs_time(self, at: str) -> None:
+    def check_time(self, at: str) -> None:
         if self.time is None:
             raise TopologyError(
-                f"the results of {self.name!r} have no time: name a timestamp column of its output that is to"
-                " have it, process(..., time='at')",
+                f"the results of {self.name!r} have no time: name a timestamp column of its output with"
+                " process(..., time='at')",
                 where=at,
             )
-        super()._needs_time(at)
+        super().check_time(at)
 
 
-class Keeping(NamedTuple):
+class StateBounds(NamedTuple):
     """How a key's state is kept: how long after its last event or timer, by which clock, and how much."""
 
     ttl: str | None
@@ -101,23 +92,23 @@ class Keeping(NamedTuple):
 
 
 def declare_process(
-    streams: Sequence[Stream],
+    streams: Sequence[StreamNode],
     key: str | Sequence[str],
     with_: object,
     output: object,
     channels: Mapping[str, object] | None,
     time: str | None,
-    state: Keeping,
+    state: StateBounds,
     on_error: str,
     name: str | None,
     at: str,
-) -> ProcessedStream:
+) -> ProcessNode:
     from millstream.pipeline.kernel.processor.processor import CLOCKS, ProcessorPlan
 
     processor = _processor(with_, at)
     keys = (key,) if isinstance(key, str) else tuple(key)
     for stream in streams:
-        stream._needs_time(at)
+        stream.check_time(at)
     check_on_error(on_error, at)
     if state.ttl_clock not in CLOCKS:
         raise TopologyError(f"ttl_clock={state.ttl_clock!r} is not 'event' or 'processing'", where=at)
@@ -136,7 +127,7 @@ def declare_process(
     for channel, schema in (channels or {}).items():
         if not isinstance(channel, str) or not _CHANNEL.fullmatch(channel) or channel in _TAKEN:
             raise TopologyError(
-                f"{channel!r} can't be a channel's name: small letters, digits and _, and none of"
+                f"{channel!r} can't be a channel's name: use lower-case letters, digits and _, and none of"
                 f" {', '.join(_TAKEN)}",
                 where=at,
             )
@@ -163,10 +154,10 @@ def declare_process(
         to_channel=on_error == "channel",
         on_timers=_class(processor).on_timer is not Processor.on_timer,
     )
-    return declare_as(
-        ProcessedStream,
+    return declare(
+        ProcessNode,
         "process",
-        [Input(stream, keys) for stream in streams],
+        [KeyedInput(stream, keys) for stream in streams],
         plan,
         at=at,
         name=name,
@@ -184,8 +175,7 @@ def _processor(given: object, at: str) -> object:
     made = _class(given)
     if not issubclass(made, Processor) or made is Processor:
         raise TopologyError(
-            f"with_= is a class of yours that is a millstream.Processor, or an instance of one; {given!r} is"
-            " not",
+            f"with_= must be a subclass of millstream.Processor, or an instance of one; {given!r} is neither",
             where=at,
         )
     if made.on_event is Processor.on_event:
@@ -200,13 +190,15 @@ def _processor(given: object, at: str) -> object:
                     f"{made.__name__}.{method} is called with {arguments - 1} arguments", where=at
                 ) from None
     if not isinstance(made.version, int) or made.version < 1:
-        raise TopologyError(f"{made.__name__}.version={made.version!r} must be a number from 1 on", where=at)
+        raise TopologyError(
+            f"{made.__name__}.version={made.version!r} must be a number of at least 1", where=at
+        )
     if isinstance(given, type):
         try:
             inspect.signature(made).bind()
         except TypeError:
             raise TopologyError(
-                f"{made.__name__} needs arguments to be made: give an instance, with_={made.__name__}(...)",
+                f"{made.__name__} takes arguments: give an instance, with_={made.__name__}(...)",
                 where=at,
             ) from None
     return given
@@ -225,14 +217,14 @@ def _schema(given: object, what: str, at: str) -> tuple[Any, Schema]:
 def _micros(ttl: object, at: str) -> int | None:
     try:
         return None if ttl is None else 1000 * duration_ms(ttl)
-    except ExpressionError as error:
+    except DurationError as error:
         raise TopologyError(f"ttl: {error}", where=at) from None
 
 
-def _time(streams: Sequence[Stream], column: str | None, at: str) -> Any:
+def _time(streams: Sequence[StreamNode], column: str | None, at: str) -> Any:
     if column is None:
         return None
     times = [stream.time for stream in streams if stream.time is not None]
     if len({time.kind for time in times}) > 1:
-        raise TopologyError("streams that go by different times have no common time=", where=at)
+        raise TopologyError("time= requires streams with the same kind of time", where=at)
     return times[0].of_results(column)

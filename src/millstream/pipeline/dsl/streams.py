@@ -1,39 +1,36 @@
-"""The streams of a topology: sources, and everything derived from them. Declarations only, no Spark.
+"""Streams and tables as users handle them. Every method declares a part of the graph and returns its result.
 
-Every stream remembers the line of the user's file that made it. An error in it is reported at that line,
-whether it is found now or when Spark plans the job.
+A ``Stream`` is a handle of a node of the graph. What a declaration means, and what it refuses, is in the
+module of its kind (``filters``, ``windows``, ``joins``, ...). Nothing but ``topology`` imports this module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.declaring import Time, caller, check_function, check_topic, check_view
-from millstream.pipeline.dsl.expressions import (
-    ExpressionError,
-    check_sql,
-    duration_text,
-    no_such_column,
-    output_name,
-)
-from millstream.pipeline.dsl.sinks import TopicSink, ViewSink
-from millstream.pipeline.formats.encoded import declare_encoding
-from millstream.sqltypes.ddl import Schema
-
-if TYPE_CHECKING:
-    from millstream.pipeline.dsl.patterns import PatternStream, Step, Steps
-    from millstream.pipeline.dsl.processors import ProcessedStream, Processor
-    from millstream.pipeline.dsl.stateful import StatefulChannel
-    from millstream.pipeline.dsl.tables import Changes, Table
-    from millstream.pipeline.dsl.topology import Topology
-    from millstream.pipeline.dsl.windows import Window
-    from millstream.pipeline.formats.encoded import Encoded
-
-REJECTED_COLUMNS = ("reason", "topic", "partition", "offset", "timestamp", "key", "value")
+from millstream.core.units import did_you_mean
+from millstream.pipeline.dsl.declaring import caller
+from millstream.pipeline.dsl.filters import declare_channel, declare_otherwise, declare_where
+from millstream.pipeline.dsl.functions import FunctionNode, declare_function, function_channel_of
+from millstream.pipeline.dsl.graph import StreamNode
+from millstream.pipeline.dsl.joins.gather import GatherNode
+from millstream.pipeline.dsl.joins.join import declare_join, declare_table_join
+from millstream.pipeline.dsl.joins.tables import TableChanges, declare_as_table, declare_table_topic
+from millstream.pipeline.dsl.late_streams import late_of
+from millstream.pipeline.dsl.pattern_steps import Step, Steps
+from millstream.pipeline.dsl.patterns import PatternBounds, PatternNode, declare_pattern
+from millstream.pipeline.dsl.processors import ProcessNode, Processor, StateBounds, declare_process
+from millstream.pipeline.dsl.selections import declare_select
+from millstream.pipeline.dsl.sinks import declare_topic_sink, declare_view_sink
+from millstream.pipeline.dsl.sources import SourceNode, rejected_of
+from millstream.pipeline.dsl.stateful import ChannelNode
+from millstream.pipeline.dsl.windows.bounds import WindowSpec, check_window
+from millstream.pipeline.dsl.windows.window import WindowNode, declare_window
+from millstream.pipeline.kernel.channels import AHEAD, LATE
+from millstream.pipeline.kernel.joins.naming import DELETED
+from millstream.pipeline.kernel.windows.calls import PythonAggregate
 
 
 class Stream:
@@ -42,27 +39,16 @@ class Stream:
     ``columns`` are its columns if they can be known without Spark, else None.
     """
 
-    kind = "stream"
-    no_time: str | None = None  # why stateful operators can't take its rows
+    def __init__(self, node: StreamNode) -> None:
+        self.node = node
 
-    def __init__(
-        self,
-        flow: Topology,
-        inputs: tuple[Stream, ...],
-        *,
-        at: str,
-        name: str | None = None,
-        columns: tuple[str, ...] | None = None,
-        time: Time | None = None,
-    ) -> None:
-        self.flow = flow
-        self.inputs = inputs
-        self.at = at
-        self.columns = columns
-        self.time = time
-        self.given_name = name
-        self.named = name is not None
-        self.name = flow._register(self, name)
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        return self.node.columns
 
     # ---- operators ----------------------------------------------------------------------------------
 
@@ -87,63 +73,33 @@ class Stream:
 
     def _operator(
         self, function: object, name: str | None, channels: Sequence[str] | None, time: str | None, at: str
-    ) -> Operator:
+    ) -> Stream:
         if isinstance(function, Stream):
             raise TopologyError(
-                f"{function.name!r} is already a stream: start the next operator from it,"
-                f" with @{function.name}.operator",
+                f"{function.name!r} is already an operator; to add another operator to it, use"
+                f" @{function.name}.operator",
                 where=at,
             )
-        function, at = check_function(function, at)
-        chosen = name or (None if function.__name__ == "<lambda>" else function.__name__)
-        if time is not None and self.time is None:
-            raise TopologyError(f"time={time!r}: the stream that {chosen!r} takes has no time", where=at)
-        split = tuple(channels) if channels is not None else None
-        return Operator(self, function, chosen, split, time, at)
+        return Stream(declare_function(self.node, function, name, channels, time, at))
 
-    def where(self, condition: str) -> Where:
+    def where(self, condition: str) -> Stream:
         """The rows for which the SQL condition is true."""
-        at = caller()
-        self._check(condition, "the condition", at)
-        return Where(self.flow, (self,), condition, at)
+        return Stream(declare_where(self.node, condition, caller()))
 
-    def select(self, *expressions: str) -> Select:
+    def select(self, *expressions: str) -> Stream:
         """The columns that SQL expressions give, each ``column``, ``expression AS name`` or ``*``."""
-        at = caller()
-        if not expressions:
-            raise TopologyError("select needs at least one expression", where=at)
-        for expression in expressions:
-            if expression != "*":
-                self._check(expression, "the expression", at)
-        return Select(self.flow, self, expressions, at)
+        return Stream(declare_select(self.node, expressions, caller()))
 
     def channel(self, name: str, where: str | None = None) -> Stream:
         """The rows that match ``where``, or one channel of an operator that splits its rows."""
         at = caller()
-        if isinstance(self, Operator) and self.channels is not None:
-            if where is not None:
-                raise TopologyError(
-                    f"{self.name!r} fills its channels itself; take {name!r} without where=", where=at
-                )
-            if name not in self.channels:
-                raise TopologyError(
-                    f"{self.name!r} has no channel {name!r}; it has {', '.join(self.channels)}", where=at
-                )
-            return SplitChannel(self, name, at)
-        if where is None:
-            raise TopologyError(f"channel {name!r} needs where=, the SQL condition of its rows", where=at)
-        self._check(where, f"the condition of channel {name!r}", at)
-        return Channel(self.flow, (self,), where, at, name=name)
+        if isinstance(self.node, FunctionNode) and not self.node.has_rows:
+            return Stream(function_channel_of(self.node, name, where, at))
+        return Stream(declare_channel(self.node, name, where, at))
 
-    def otherwise(self, name: str) -> Otherwise:
+    def otherwise(self, name: str) -> Stream:
         """The rows that go into none of this stream's channels."""
-        at = caller()
-        channels = [
-            node for node in self.flow.streams if isinstance(node, Channel) and node.inputs == (self,)
-        ]
-        if not channels:
-            raise TopologyError(f"{self.name!r} has no channels yet; make them before otherwise()", where=at)
-        return Otherwise(self, tuple(channel.condition for channel in channels), name, at)
+        return Stream(declare_otherwise(self.node, name, caller()))
 
     # ---- windows ------------------------------------------------------------------------------------
 
@@ -175,9 +131,6 @@ class Stream:
         window's end. By default sessions are final, and tumbling and hopping windows update. ``engine`` is
         chosen automatically if left out.
         """
-        from millstream.pipeline.dsl.window_bounds import check_window
-        from millstream.pipeline.dsl.windows import Window
-
         at = caller()
         spec = check_window(
             at,
@@ -194,41 +147,12 @@ class Stream:
             engine=engine,
         )
         for key in spec.by:
-            self._check(key, "the key", at)
+            self.node.check(key, "the key", at)
         for word, condition in (("opens=", opens), ("closes=", closes)):
             if condition is not None:
-                self._check(condition, word, at)
-        self._needs_time(at)
-        return Window(self, spec, name, at)
-
-    def _needs_time(self, at: str) -> None:
-        """Refuse a stream for which it is not clear by which time its rows go."""
-        for source in self.upstream():
-            if source.no_time is not None:
-                raise TopologyError(source.no_time, where=at)
-            if isinstance(source, Rejected):
-                raise TopologyError(
-                    "rejected records have no event time, and this operator goes by time; write them to a"
-                    " topic and read that with time='log'",
-                    where=at,
-                )
-            if isinstance(source, Source) and source.time is None:
-                raise TopologyError(
-                    f"this operator goes by time, and source {source.topic!r} ({source.at}) does not say"
-                    " which time its events have: give it time='a timestamp column', 'log' or 'processing'",
-                    where=at,
-                )
-        if self.time is None:
-            raise TopologyError(
-                f"the streams that meet in {self.name!r} differ in time=, lateness=, idle_after= or ahead=; "
-                "make these the same, or window each stream before the union",
-                where=at,
-            )
-        if self.columns is not None and self.time.column not in self.columns:
-            raise TopologyError(
-                f"the stream goes by {self.time.basis}, but select left column {self.time.column!r} out",
-                where=at,
-            )
+                self.node.check(condition, word, at)
+        self.node.check_time(at)
+        return Window(self.node, spec, name, at)
 
     # ---- joins --------------------------------------------------------------------------------------
 
@@ -242,7 +166,7 @@ class Stream:
         order: str | None = None,
         as_of: str | None = None,
         name: str | None = None,
-    ) -> StatefulChannel:
+    ) -> StatefulStream:
         """Join rows of this stream and another that have equal keys and whose times are ``within`` a span of
         each other; or join each row of this stream with the row that its key has in a table.
 
@@ -252,16 +176,17 @@ class Stream:
         results in time order, once nothing older can come, instead of at once. ``as_of="latest"`` uses a
         table as it is when the event arrives, instead of as it was at the event's time.
         """
-        from millstream.pipeline.dsl.joins import declare_join
-
-        return declare_join(self, other, on, within, how, order, as_of, name=name, at=caller())
+        at = caller()
+        if isinstance(other, Table):
+            right: StreamNode | TableChanges = other.table
+        else:
+            right = node_of(other, "a join is with a stream or a table; {!r} is neither", at)
+        return StatefulStream(declare_join(self.node, right, on, within, how, order, as_of, name=name, at=at))
 
     def as_table(self, *, key: str | Sequence[str], delete_when: str | None = None) -> Table:
         """The stream as changes of a table, which has the latest row of every key. A row for which
         ``delete_when`` is true deletes its key."""
-        from millstream.pipeline.dsl.tables import declare_as_table
-
-        return declare_as_table(self, key, delete_when, at=caller())
+        return Table(declare_as_table(self.node, key, delete_when, at=caller()))
 
     # ---- sequences, and the user's own ---------------------------------------------------------------
 
@@ -289,11 +214,11 @@ class Stream:
         ``on_error``: whether a function that raises stops the job (``"fail"``) or its event goes to
         ``.failed`` (``"channel"``).
         """
-        from millstream.pipeline.dsl.patterns import Bounds, declare_pattern
-
-        bounds = Bounds(max_partial, max_events)
-        return declare_pattern(
-            self, by, steps, within, give, after_match, strict, bounds, on_error, name, caller()
+        bounds = PatternBounds(max_partial, max_events)
+        return PatternStream(
+            declare_pattern(
+                self.node, by, steps, within, give, after_match, strict, bounds, on_error, name, caller()
+            )
         )
 
     def process(
@@ -318,10 +243,10 @@ class Stream:
         the key's last event or timer, by ``ttl_clock``, ``"event"`` or ``"processing"``. ``on_error``:
         whether an exception stops the job (``"fail"``) or its event goes to ``.failed`` (``"channel"``).
         """
-        from millstream.pipeline.dsl.processors import Keeping, declare_process
-
-        state = Keeping(ttl, ttl_clock, max_state_bytes)
-        return declare_process([self], key, with_, output, channels, time, state, on_error, name, caller())
+        state = StateBounds(ttl, ttl_clock, max_state_bytes)
+        return ProcessedStream(
+            declare_process([self.node], key, with_, output, channels, time, state, on_error, name, caller())
+        )
 
     # ---- sinks --------------------------------------------------------------------------------------
 
@@ -350,21 +275,20 @@ class Stream:
         ``TOPIC-value``) in ``registry`` when the job starts. ``message`` names one of several messages of a
         Protobuf schema; by default the first is written.
         """
-        at = caller()
-        check_topic(topic, at)
-        if key is not None:
-            self._check(key, "the key", at)
-        if time is not None:
-            self._check(time, "the time", at)
-        for part in [value] if isinstance(value, str) else value or []:
-            self._check(part, "the value", at)
-        if delete_when is not None:
-            self._check(delete_when, "delete_when", at)
-            if key is None:
-                raise TopologyError("delete_when= needs key=: a record without a value deletes it", where=at)
-        columns = value if value is None or isinstance(value, str) else tuple(value)
-        encoding = declare_encoding(format, schema, subject or f"{topic}-value", registry, message, value, at)
-        self.flow._add_sink(TopicSink(self, topic, at, key, columns, time, delete_when, encoding))
+        declare_topic_sink(
+            self.node,
+            topic,
+            key=key,
+            value=value,
+            time=time,
+            delete_when=delete_when,
+            format=format,
+            schema=schema,
+            subject=subject,
+            registry=registry,
+            message=message,
+            at=caller(),
+        )
         return self
 
     def to_view(
@@ -383,268 +307,239 @@ class Stream:
         ``changelog`` is a compacted topic that receives every change of the table: the key as JSON, and the
         new row as JSON, or no value for a deletion.
         """
-        at = caller()
-        check_view(name, at)
-        keys = (key,) if isinstance(key, str) else tuple(key)
-        if not keys:
-            raise TopologyError(f"view {name!r} needs key=, the columns that tell its rows apart", where=at)
-        for column in (*keys, *([order] if order else [])):
-            if self.columns is not None and column not in self.columns:
-                raise TopologyError(f"view {name!r}: {no_such_column(column, self.columns)}", where=at)
-        if delete_when is not None:
-            self._check(delete_when, "delete_when", at)
-        if changelog is not None:
-            check_topic(changelog, at)
-        self.flow._add_sink(
-            ViewSink(self, name, at, key=keys, delete_when=delete_when, order=order, changelog=changelog)
+        declare_view_sink(
+            self.node,
+            name,
+            key=key,
+            delete_when=delete_when,
+            order=order,
+            changelog=changelog,
+            at=caller(),
         )
         return self
 
-    # ---- looking at it ------------------------------------------------------------------------------
-
-    def upstream(self) -> list[Stream]:
-        """This stream and all streams that it is made from, each once: branch by branch, as Spark numbers its
-        state."""
-        found: dict[int, Stream] = {}
-        stack: list[Stream] = [self]
-        while stack:
-            node = stack.pop()
-            if id(node) not in found:
-                found[id(node)] = node
-                stack.extend(reversed(node.inputs))
-        return list(found.values())
-
-    def about(self) -> str:
-        """What the stream does, in a few words, for drawings."""
-        return ""
-
-    @property
-    def known_as(self) -> str:
-        """Its name or, if it has none, the name of the named stream that its rows go to, as long as they go
-        nowhere else."""
-        stream = self
-        while not stream.named:
-            consumers = [other for other in self.flow.streams if stream in other.inputs]
-            if len(consumers) != 1:
-                return self.name
-            stream = consumers[0]
-        return stream.name
-
-    def _check(self, sql: object, what: str, at: str) -> None:
-        try:
-            check_sql(sql, self.columns, what=what)
-        except ExpressionError as error:
-            raise TopologyError(str(error), where=at) from None
-
     def __getattr__(self, name: str) -> NoReturn:
-        if name in ("late", "ahead"):
+        if name in (LATE, AHEAD):
             raise TopologyError(
-                f".{name} is of a source or of what a window, a join or another stateful operator gives",
+                f".{name} exists on a source and on the result of a window, a join or another stateful"
+                " operator",
                 where=caller(),
             )
-        raise AttributeError(f"a {type(self).__name__.lower()} has no {name!r}")
+        raise AttributeError(_no_such_attribute("a stream", name, Stream))
 
     def __repr__(self) -> str:
-        return f"<{self.kind} {self.name!r} from {self.at}>"
+        return repr(self.node)
 
 
 class Source(Stream):
     """A topic's records, parsed into columns."""
 
-    kind = "source"
-
-    def __init__(
-        self,
-        flow: Topology,
-        topic: str,
-        *,
-        at: str,
-        name: str | None,
-        format: str,
-        encoded: Encoded | None,
-        schema: Schema,
-        time: Time | None,
-        include: tuple[str, ...],
-        start: str,
-        max_rows: int | None,
-        feedback: bool,
-    ) -> None:
-        self.topic = topic
-        self.format = format
-        self.encoded = encoded  # how to read values that carry the id of a schema
-        self.schema = schema
-        self.include = include
-        self.start = start
-        self.max_rows = max_rows
-        self.feedback = feedback
-        self.table: Changes | None = None  # what its records say about a table, if it is one
-        extra = [time.column] if time is not None and time.kind != "event" else []
-        columns = (*schema.names, *(f"record_{part}" for part in include), *extra)
-        super().__init__(flow, (), at=at, name=name or topic, columns=columns, time=time)
-        self._rejected: Rejected | None = None
-        self._beside: dict[str, Stream] = {}
-
-    @property
-    def is_json(self) -> bool:
-        return self.format in ("json", "json-schema")
+    node: SourceNode
 
     @property
     def late(self) -> Stream:
         """The rows that came too late for one of the stateful operators that this source feeds."""
-        return self._found("late", caller())
+        return Stream(late_of(self.node, LATE, caller()))
 
     @property
     def ahead(self) -> Stream:
         """The rows whose time was further in the future than ``ahead=`` allows."""
-        return self._found("ahead", caller())
-
-    def _found(self, word: str, at: str) -> Stream:
-        from millstream.pipeline.dsl.late import SourceChannel
-
-        if word not in self._beside:
-            self._beside[word] = SourceChannel(self, word, at)
-        return self._beside[word]
+        return Stream(late_of(self.node, AHEAD, caller()))
 
     @property
-    def rejected(self) -> Rejected:
+    def rejected(self) -> Stream:
         """The records that did not parse: the reason, their place in the log, and their bytes."""
-        if self._rejected is None:
-            self._rejected = Rejected(self, caller())
-        return self._rejected
-
-    def about(self) -> str:
-        parts = [self.format]
-        if self.time is not None:
-            parts.append(self.time.basis)
-            if self.time.lateness_ms:
-                parts.append(f"{duration_text(self.time.lateness_ms)} late at most")
-        return ", ".join(parts)
+        return Stream(rejected_of(self.node, caller()))
 
 
-class Rejected(Stream):
-    kind = "rejected"
+class StatefulStream(Stream):
+    """The results of a stateful operator. Rows that did not count are streams beside them."""
 
-    def __init__(self, source: Source, at: str) -> None:
-        self.source = source
-        super().__init__(
-            source.flow, (source,), at=at, name=f"{source.name}.rejected", columns=REJECTED_COLUMNS
-        )
+    node: ChannelNode
 
-    def about(self) -> str:
-        return "did not parse"
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late to count, as the operator got them, with ``late_ms``: how late."""
+        return Stream(self.node.late_rows(LATE, caller()))
+
+    @property
+    def ahead(self) -> Stream:
+        """The rows whose time was too far in the future, with ``ahead_ms``: how far."""
+        return Stream(self.node.late_rows(AHEAD, caller()))
 
 
-class Operator(Stream):
-    kind = "operator"
+class Window:
+    """A window that still needs its aggregates: ``.agg(n="count(*)", spent="sum(amount)")``."""
 
-    def __init__(
+    def __init__(self, stream: StreamNode, spec: WindowSpec, name: str | None, at: str) -> None:
+        self._stream, self._spec, self._name, self._at = stream, spec, name, at
+        stream.flow.without_aggregates[self] = at
+
+    def agg(self, **aggregates: str | PythonAggregate) -> Aggregate:
+        """Named aggregates over the rows of each window: SQL, or functions made with millstream.aggregate."""
+        made = declare_window(self._stream, self._spec, aggregates, self._name, at=self._at, agg_at=caller())
+        self._stream.flow.without_aggregates.pop(self, None)
+        return Aggregate(made)
+
+
+class Aggregate(StatefulStream):
+    """The results of a window: its keys, window_start, window_end, the aggregates, and the time it went
+    by."""
+
+    node: WindowNode
+
+    @property
+    def outside(self) -> Stream:
+        """The events that came while their key had no open session."""
+        return StatefulStream(self.node.outside(caller()))
+
+
+class PatternStream(StatefulStream):
+    """The matches of a pattern."""
+
+    node: PatternNode
+
+    @property
+    def overflow(self) -> StatefulStream:
+        """The partial matches that were dropped because their key had too many."""
+        return StatefulStream(self.node.overflow(caller()))
+
+    @property
+    def timed_out(self) -> StatefulStream:
+        """The partial matches that ran out of time."""
+        return StatefulStream(self.node.timed_out(caller()))
+
+    @property
+    def failed(self) -> StatefulStream:
+        """The events on which a function of the pattern failed, with ``error`` and ``error_at``."""
+        return StatefulStream(self.node.failed(caller()))
+
+
+class ProcessedStream(StatefulStream):
+    """The rows that a processor emits with ``context.emit``."""
+
+    node: ProcessNode
+
+    def channel(self, name: str, where: str | None = None) -> Stream:
+        """The rows emitted with ``context.emit_to(name, ...)``; with ``where``, this stream's rows that
+        match."""
+        if where is not None:
+            return super().channel(name, where)
+        return StatefulStream(self.node.emitted_to(name, caller()))
+
+    @property
+    def failed(self) -> Stream:
+        """The events on which the processor failed, with ``error`` and ``error_at``."""
+        return StatefulStream(self.node.failed(caller()))
+
+
+class Gathered(StatefulStream):
+    """The complete events. Incomplete events and repeated parts are channels beside it."""
+
+    node: GatherNode
+
+    @property
+    def incomplete(self) -> StatefulStream:
+        """The events that lacked parts when their time was over; ``missing`` names these parts."""
+        return StatefulStream(self.node.incomplete(caller()))
+
+    @property
+    def duplicates(self) -> StatefulStream:
+        """The rows of a part that had arrived already; ``part`` is its name."""
+        return StatefulStream(self.node.duplicates(caller()))
+
+
+class Table:
+    """The latest row of every key."""
+
+    def __init__(self, table: TableChanges) -> None:
+        self.table = table
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def changes(self) -> Stream:
+        """The stream of the table's changes. A row that is gone has ``deleted``."""
+        return Stream(self.table.changes)
+
+    @property
+    def rejected(self) -> Stream:
+        """The records that did not parse."""
+        if not isinstance(self.table.changes, SourceNode):
+            raise TopologyError(
+                f"table {self.name!r} reads no topic: it has no rejected records", where=caller()
+            )
+        return Stream(rejected_of(self.table.changes, caller()))
+
+    @property
+    def late(self) -> Stream:
+        """The changes that came when a later change of their key was already known."""
+        if self.table.late is None:
+            raise TopologyError(
+                f"changes of {self.name!r} are late only with respect to a join: use .late of the join",
+                where=caller(),
+            )
+        return Stream(self.table.late(caller()))
+
+    def join(
         self,
-        stream: Stream,
-        function: FunctionType,
-        name: str | None,
-        channels: tuple[str, ...] | None,
-        time: str | None,
-        at: str,
-    ) -> None:
-        if channels is not None and (not channels or len(set(channels)) != len(channels)):
-            raise TopologyError("channels= names each channel once, and at least one", where=at)
-        self.function = function
-        self.channels = channels
-        goes_by = stream.time
-        if goes_by is not None and time is not None:
-            goes_by = replace(goes_by, column=time, origin=None)
-        super().__init__(stream.flow, (stream,), at=at, name=name, time=goes_by)
+        other: Table,
+        *,
+        on: str | Sequence[str] | Mapping[str, str] | None = None,
+        how: str = "inner",
+        name: str | None = None,
+    ) -> Table:
+        """A table of the joined rows of both tables, which changes with either.
 
-    def about(self) -> str:
-        doc = (self.function.__doc__ or "").strip().splitlines()
-        return doc[0].rstrip(".") if doc else ""
+        Without ``on``, both have the same key. ``on`` names columns of this table that are the other's key,
+        or is a dict from the former to the latter: ``orders.join(customers, on={"customer": "id"})``.
+        ``how``: inner, left, right or outer; inner or left if ``on`` is not this table's own key.
+        """
+        at = caller()
+        if not isinstance(other, Table):
+            raise TopologyError(
+                "a table can only be joined with a table; to look up rows of a table, use stream.join(table)",
+                where=at,
+            )
+        return Table(declare_table_join(self.table, other.table, on, how, name=name, at=at))
 
+    def to_view(self, name: str) -> Table:
+        """Keep the table as a view."""
+        table = self.table
+        declare_view_sink(table.changes, name, key=table.key, delete_when=DELETED, at=caller())
+        return self
 
-class SplitChannel(Stream):
-    kind = "channel"
+    def to_topic(self, topic: str) -> Table:
+        """Write the table's changes as records. The record's key is the key's text, or a JSON object if the
+        key has several columns. The value is the row as JSON, or none for a deletion. The timestamp is the
+        time of the change. ``flow.table`` can read the topic as it is."""
+        declare_table_topic(self.table, topic, caller())
+        return self
 
-    def __init__(self, operator: Operator, channel: str, at: str) -> None:
-        self.channel_name = channel
-        super().__init__(
-            operator.flow, (operator,), at=at, name=f"{operator.name}.{channel}", time=operator.time
-        )
+    def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(Stream, name):
+            raise TopologyError(
+                f"{self.name!r} is a table, and .{name} exists on streams only; table.changes is its stream"
+                " of changes",
+                where=caller(),
+            )
+        raise AttributeError(_no_such_attribute("a table", name, Table))
 
-
-class Where(Stream):
-    """Rows that match a condition."""
-
-    kind = "where"
-
-    def __init__(
-        self, flow: Topology, inputs: tuple[Stream], condition: str, at: str, name: str | None = None
-    ) -> None:
-        self.condition = condition
-        super().__init__(flow, inputs, at=at, name=name, columns=inputs[0].columns, time=inputs[0].time)
-
-    def about(self) -> str:
-        return self.condition
-
-
-class Channel(Where):
-    kind = "channel"
+    def __repr__(self) -> str:
+        return f"<table {self.name!r} from {self.table.at}>"
 
 
-class Otherwise(Stream):
-    kind = "channel"
-
-    def __init__(self, stream: Stream, conditions: tuple[str, ...], name: str, at: str) -> None:
-        self.conditions = conditions
-        super().__init__(stream.flow, (stream,), at=at, name=name, columns=stream.columns, time=stream.time)
-
-    def about(self) -> str:
-        return "in no other channel"
+def node_of(given: object, unless: str, at: str) -> StreamNode:
+    """The node of a given stream. For anything else, raises an error with the text ``unless``."""
+    if isinstance(given, Window):
+        raise TopologyError("a window has no rows until .agg(...)", where=at)
+    if not isinstance(given, Stream):
+        raise TopologyError(unless.format(given), where=at)
+    return given.node
 
 
-class Select(Stream):
-    kind = "select"
-
-    def __init__(self, flow: Topology, stream: Stream, expressions: tuple[str, ...], at: str) -> None:
-        self.expressions = expressions
-        super().__init__(flow, (stream,), at=at, columns=self._columns(stream), time=stream.time)
-
-    def _columns(self, stream: Stream) -> tuple[str, ...] | None:
-        columns: list[str] = []
-        for expression in self.expressions:
-            if expression == "*":
-                if stream.columns is None:
-                    return None
-                columns.extend(stream.columns)
-            elif (name := output_name(expression)) is not None:
-                columns.append(name)
-            else:
-                return None
-        return tuple(columns)
-
-    def about(self) -> str:
-        return ", ".join(self.expressions)
-
-
-class Union(Stream):
-    """Rows of several streams in one. A column that a stream lacks is null in that stream's rows."""
-
-    kind = "union"
-
-    def __init__(
-        self, flow: Topology, streams: tuple[Stream, ...], tag: str | None, name: str | None, at: str
-    ) -> None:
-        self.tag = tag
-        columns: tuple[str, ...] | None = None
-        if all(stream.columns is not None for stream in streams):
-            columns = tuple(dict.fromkeys(c for stream in streams for c in stream.columns or ()))
-            if tag is not None:
-                columns = (*columns, tag)
-        times = {stream.time for stream in streams}
-        time = times.pop() if len(times) == 1 else None
-        super().__init__(flow, streams, at=at, name=name, columns=columns, time=time)
-
-    def tag_of(self, branch: Stream) -> str:
-        """The value of the tag in the rows of a branch."""
-        return branch.name
-
-    def about(self) -> str:
-        return f"{self.tag} says which" if self.tag else ""
+def _no_such_attribute(what: str, name: str, kind: type) -> str:
+    hint = did_you_mean(name, (each for each in dir(kind) if not each.startswith("_")))
+    return f"{what} has no {name!r}{hint and f'; {hint}'}"

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.records.columns.with_numpy import slices
-from millstream.registry.avro.schema import Enum
+from millstream.registry.avro.types import Enum
 
 Ints = Any  # a numpy array of int64
 # Items that take no bytes are not bounded by the size of the value, so a block may have at most this many.
@@ -31,7 +31,7 @@ MICROS = DAYS[0] * 86_400 * 10**6, (DAYS[1] + 1) * 86_400 * 10**6 - 1
 _EXACT = decimal.Context(prec=100)
 
 
-class Rows:
+class RowBytes:
     """The rows of a batch: each row's position in the bytes, where it ends, and what is wrong with it."""
 
     def __init__(self, data: pa.Buffer, at: Ints, end: Ints) -> None:
@@ -117,7 +117,7 @@ class Rows:
             return pa.array(values, pa.string())
 
 
-class Plan(Protocol):
+class ColumnReader(Protocol):
     """Reads a value in some rows. For no rows at all, it returns an empty column of its type."""
 
     type: pa.DataType
@@ -126,7 +126,7 @@ class Plan(Protocol):
     def least(self) -> int:
         """The least number of bytes that a value takes."""
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array: ...
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array: ...
 
 
 # ---- kinds of values ----------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Nulls:
     def __init__(self, type: pa.DataType) -> None:
         self.type = type
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         return pa.nulls(len(rows), self.type)
 
 
@@ -146,7 +146,7 @@ class Booleans:
     least = 1
     type = pa.bool_()
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         found = source.byte(rows)
         wrong = found > 1
         if wrong.any():
@@ -173,7 +173,7 @@ class Longs:
         elif pa.types.is_timestamp(type):
             self._least, self._most, self._beyond = *MICROS, "a time is outside of the years 1 to 9999"
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         found = source.long(rows)
         if self._over > 1:
             found = self._coarser(source, rows, found)
@@ -188,7 +188,7 @@ class Longs:
             return pa.array(found).view(self.type)
         return pa.array(found.astype(self.type.to_pandas_dtype()), self.type)
 
-    def _coarser(self, source: Rows, rows: Ints, found: Ints) -> Ints:
+    def _coarser(self, source: RowBytes, rows: Ints, found: Ints) -> Ints:
         lost = found % self._over != 0
         if lost.any():
             source.fail(rows[lost], "a time is finer than microseconds")
@@ -201,17 +201,17 @@ class Floats:
         self.least = np.dtype(kind).itemsize
         self.type = pa.float32() if kind == "<f4" else pa.float64()
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         return pa.array(source.plain(rows, self._kind))
 
 
 class Cast:
-    def __init__(self, type: pa.DataType, inner: Plan) -> None:
+    def __init__(self, type: pa.DataType, inner: ColumnReader) -> None:
         self.type = type
         self.least = inner.least
         self._inner = inner
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         found = self._inner.read(source, rows)
         return found if found.type == self.type else found.cast(self.type)
 
@@ -220,7 +220,7 @@ class Texts:
     least = 1
     type = pa.string()
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         return source.text(rows)
 
 
@@ -231,7 +231,7 @@ class Slices:
         self.least = 1 if size is None else size
         self._size = size
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         sizes = None if self._size is None else np.full(len(rows), self._size, np.int64)
         return source.bytes(rows, sizes)
 
@@ -251,7 +251,7 @@ class Decimals:
         digits = 38 - max(type.scale - scale, 0)
         self._fast = (10**digits).bit_length() // 8 if digits > 0 and scale <= 38 else 0
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         sizes = source.long(rows) if self._size is None else np.full(len(rows), self._size, np.int64)
         at = source.take(rows, sizes)
         if not len(rows):
@@ -272,7 +272,7 @@ class Decimals:
         except pa.ArrowInvalid:
             return self._one_by_one(source, rows, at, sizes)
 
-    def _one_by_one(self, source: Rows, rows: Ints, at: Ints, sizes: Ints) -> pa.Array:
+    def _one_by_one(self, source: RowBytes, rows: Ints, at: Ints, sizes: Ints) -> pa.Array:
         """Does the same with Python's integers of any size, to separate the values that don't fit."""
         limit = 10**self.type.precision
         made: list[decimal.Decimal | None] = []
@@ -301,7 +301,7 @@ class Symbols:
         self._written = writer.symbols
         self._array = pa.array(self._symbols, pa.string())
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         found = source.long(rows)
         beyond = (found < 0) | (found >= len(self._symbols))
         if beyond.any():
@@ -322,11 +322,11 @@ class Branches:
 
     least = 1
 
-    def __init__(self, type: pa.DataType, branches: Sequence[Plan | str]) -> None:
+    def __init__(self, type: pa.DataType, branches: Sequence[ColumnReader | str]) -> None:
         self.type = type
         self._branches = branches
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         found = source.long(rows)
         beyond = (found < 0) | (found >= len(self._branches))
         if beyond.any():
@@ -359,16 +359,16 @@ def placed(parts: list[pa.Array], places: Ints, type: pa.DataType) -> pa.Array:
     return whole.take(pa.array(np.where(missing, 0, places), mask=missing if missing.any() else None))
 
 
-class Member:
+class UnionMember:
     """A value of a union of several types: it fills one of the union's columns."""
 
-    def __init__(self, type: pa.DataType, at: int, inner: Plan) -> None:
+    def __init__(self, type: pa.DataType, at: int, inner: ColumnReader) -> None:
         self.type = type
         self.least = inner.least
         self._at = at
         self._inner = inner
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         arrays = [pa.nulls(len(rows), field.type) for field in self.type]
         arrays[self._at] = self._inner.read(source, rows)
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
@@ -378,14 +378,14 @@ class Fields:
     """A record: its fields in the order in which they were written."""
 
     def __init__(
-        self, type: pa.DataType, steps: Sequence[tuple[int | None, Plan]], defaults: dict[int, Any]
+        self, type: pa.DataType, steps: Sequence[tuple[int | None, ColumnReader]], defaults: dict[int, Any]
     ) -> None:
         self.type = type
         self.least = sum(step.least for _, step in steps)
         self._steps = steps
         self._defaults = defaults
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         arrays: list[pa.Array] = [None] * self.type.num_fields
         for at, step in self._steps:
             found = step.read(source, rows)
@@ -401,16 +401,16 @@ class Fields:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
 
 
-class Items:
+class ArrayItems:
     """An array: blocks of items, each preceded by its count. A block with a count of 0 ends the array."""
 
     least = 1
 
-    def __init__(self, type: pa.DataType, item: Plan) -> None:
+    def __init__(self, type: pa.DataType, item: ColumnReader) -> None:
         self.type = type
         self._item = item
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         parts, owners, counts = _blocks(source, rows, self._item.read, self._item.least)
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
@@ -427,14 +427,14 @@ class Entries:
 
     least = 1
 
-    def __init__(self, type: pa.DataType, value: Plan) -> None:
+    def __init__(self, type: pa.DataType, value: ColumnReader) -> None:
         self.type = type
         self._value = value
 
-    def read(self, source: Rows, rows: Ints) -> pa.Array:
+    def read(self, source: RowBytes, rows: Ints) -> pa.Array:
         keys: list[pa.Array] = []
 
-        def read(source: Rows, rows: Ints) -> pa.Array:
+        def read(source: RowBytes, rows: Ints) -> pa.Array:
             keys.append(source.text(rows).fill_null(""))
             return self._value.read(source, rows)
 
@@ -448,7 +448,7 @@ class Entries:
 
 
 def _blocks(
-    source: Rows, rows: Ints, read: Callable[[Rows, Ints], pa.Array], least: int
+    source: RowBytes, rows: Ints, read: Callable[[RowBytes, Ints], pa.Array], least: int
 ) -> tuple[list[pa.Array], Ints, Ints]:
     """The items of all rows, the row that each item belongs to, and the number of items of each row."""
     parts: list[pa.Array] = []
@@ -483,9 +483,9 @@ def _blocks(
     return parts, np.concatenate(owners) if owners else np.zeros(0, np.int64), counts
 
 
-def decode(made: Plan, data: pa.Buffer, at: Ints, end: Ints) -> tuple[pa.Array, dict[int, str]]:
+def decode(made: ColumnReader, data: pa.Buffer, at: Ints, end: Ints) -> tuple[pa.Array, dict[int, str]]:
     """All rows as a column, and what is wrong with the rows that can't be read, which are null."""
-    source = Rows(data, at.astype(np.int64), end.astype(np.int64))
+    source = RowBytes(data, at.astype(np.int64), end.astype(np.int64))
     rows = np.arange(len(at))
     found = made.read(source, rows)
     left = source.end - source.at

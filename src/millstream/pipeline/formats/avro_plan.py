@@ -21,24 +21,24 @@ from millstream.core.errors import InvalidSchema
 from millstream.pipeline.formats.avro_columns import (
     DAYS,
     MICROS,
+    ArrayItems,
     Booleans,
     Branches,
     Cast,
+    ColumnReader,
     Decimals,
     Entries,
     Fields,
     Floats,
-    Items,
     Longs,
-    Member,
     Nulls,
-    Plan,
     Slices,
     Symbols,
     Texts,
+    UnionMember,
 )
 from millstream.registry.avro.resolution import clash, same_name, ticks, written_field
-from millstream.registry.avro.schema import (
+from millstream.registry.avro.types import (
     Array,
     Enum,
     Field,
@@ -53,12 +53,12 @@ from millstream.registry.avro.schema import (
 )
 
 
-def plan(reader: Type, writer: Type, *, by_columns: bool = False) -> Plan:
-    """The plan that reads what ``writer`` wrote as the columns of ``reader``. ``by_columns`` is true if the
-    reader's schema was made from columns.
+def plan(reader: Type, writer: Type, *, by_columns: bool = False) -> ColumnReader:
+    """The plan that reads data of the schema ``writer`` as the columns of ``reader``. ``by_columns`` is true
+    if the reader's schema was made from columns.
 
-    Raises InvalidSchema if it can't be read, or if the reader's schema contains itself: that has no
-    columns.
+    Raises InvalidSchema if the schemas do not match, or if the reader's schema contains itself and so can't
+    become columns.
     """
     return _Planner(by_columns=by_columns).plan(reader, writer)
 
@@ -122,7 +122,7 @@ class _Planner:
 
     def _entered(self, type: Record) -> int:
         if id(type) in self._within:
-            raise InvalidSchema(f"{type.name} contains itself: that has no columns; read it as bytes")
+            raise InvalidSchema(f"{type.name} contains itself, so it can't become columns; read it as bytes")
         self._within.append(id(type))
         return id(type)
 
@@ -140,14 +140,14 @@ class _Planner:
 
     # The pair ----------------------------------------------------------------------------------------
 
-    def plan(self, reader: Type, writer: Type) -> Plan:
+    def plan(self, reader: Type, writer: Type) -> ColumnReader:
         if isinstance(writer, Union):
             return Branches(self.target(reader), [self._or_wrong(reader, each) for each in writer.branches])
         if isinstance(reader, Union):
             return self._into_union(reader, writer)
         target = self.target(reader)
         if isinstance(reader, Array) and isinstance(writer, Array):
-            return Items(target, self.plan(reader.items, writer.items))
+            return ArrayItems(target, self.plan(reader.items, writer.items))
         if isinstance(reader, Map) and isinstance(writer, Map):
             return Entries(target, self.plan(reader.values, writer.values))
         if isinstance(reader, Record) and isinstance(writer, Record):
@@ -173,18 +173,18 @@ class _Planner:
             if writer.kind in alike.get(reader.kind, ()):
                 raise InvalidSchema(_unclear(reader, writer))
 
-    def _bytes(self, reader: Type, writer: Type, target: pa.DataType, size: int | None) -> Plan:
+    def _bytes(self, reader: Type, writer: Type, target: pa.DataType, size: int | None) -> ColumnReader:
         scale = (writer if writer.logical == "decimal" else reader).digits[1] if _is_number(reader) else 0
         if pa.types.is_decimal(target):
             return Decimals(target, scale, size)
         if _is_number(reader) and not self._raw and scale != reader.digits[1]:
             raise InvalidSchema(
-                f"decimals of more than {_MOST_DIGITS} digits are read as their bytes, and these are of scale"
-                f" {scale}, not {reader.digits[1]}"
+                f"decimals of more than {_MOST_DIGITS} digits are read as bytes, so their scale can't"
+                f" change from {scale} to {reader.digits[1]}"
             )
         return Slices(size)
 
-    def _or_wrong(self, reader: Type, writer: Type) -> Plan | str:
+    def _or_wrong(self, reader: Type, writer: Type) -> ColumnReader | str:
         """A branch that the reader does not know makes only the rows that have it wrong."""
         if writer.kind == "null" and not _takes_null(reader):
             return f"it is null, not {describe(reader)}"
@@ -193,7 +193,7 @@ class _Planner:
         except InvalidSchema as error:
             return str(error)
 
-    def _into_union(self, reader: Union, writer: Type) -> Plan:
+    def _into_union(self, reader: Union, writer: Type) -> ColumnReader:
         target = self.target(reader)
         branches = [branch for branch in reader.branches if branch.kind != "null"]
         if writer.kind == "null":
@@ -212,10 +212,10 @@ class _Planner:
                 return found
             if not pa.types.is_struct(target) or not target.num_fields or target.field(0).name != "member0":
                 return Cast(target, found)
-            return Member(target, branches.index(branch), found)
-        raise problem or InvalidSchema(f"{describe(writer)} is none of {describe(reader)}")
+            return UnionMember(target, branches.index(branch), found)
+        raise problem or InvalidSchema(f"{describe(writer)} does not match {describe(reader)}")
 
-    def _record(self, reader: Record, writer: Record, target: pa.DataType) -> Plan:
+    def _record(self, reader: Record, writer: Record, target: pa.DataType) -> ColumnReader:
         entered = self._entered(reader)
         reading: dict[str, tuple[int, Type]] = {}
         defaults: dict[int, Any] = {}
@@ -226,8 +226,10 @@ class _Planner:
             elif each.has_default:
                 defaults[at] = _default(each, target.field(at).type)
             else:
-                raise InvalidSchema(f"field {each.name!r} was not written, and has no default")
-        steps: list[tuple[int | None, Plan]] = []
+                raise InvalidSchema(
+                    f"field {each.name!r} is missing in the writer's schema and has no default"
+                )
+        steps: list[tuple[int | None, ColumnReader]] = []
         for field in writer.fields:
             if field.name in reading:
                 at, wanted = reading[field.name]
@@ -240,11 +242,11 @@ class _Planner:
         self._within.remove(entered)
         return Fields(target, steps, defaults)
 
-    def _skipping(self, writer: Type) -> Plan:
+    def _skipping(self, writer: Type) -> ColumnReader:
         """Reads a value only to get past it. Raises InvalidSchema for a record that contains itself."""
         return _Planner(raw=True).plan(writer, writer)
 
-    def _scalar(self, reader: Type, writer: Type, target: pa.DataType) -> Plan:
+    def _scalar(self, reader: Type, writer: Type, target: pa.DataType) -> ColumnReader:
         wrong = InvalidSchema(f"{describe(writer)} can't be read as {describe(reader)}")
         if reader.kind == writer.kind == "null":
             return Nulls(target)
@@ -296,7 +298,7 @@ def _default(each: Field, target: pa.DataType) -> Any:
     try:
         pa.scalar(made, target)
     except (pa.ArrowInvalid, OverflowError) as error:
-        raise InvalidSchema(f"the default of field {each.name!r} is no {target}: {error}") from None
+        raise InvalidSchema(f"the default of field {each.name!r} is not a {target}: {error}") from None
     return made
 
 
@@ -326,6 +328,6 @@ def _default_value(type: Type, value: Any, target: pa.DataType) -> Any:
         least, most = MICROS if pa.types.is_timestamp(target) else DAYS
         value *= _MICROS // (ticks(type) or _MICROS)
         if not least <= value <= most:
-            raise InvalidSchema("a default is a time outside of the years 1 to 9999")
+            raise InvalidSchema("a default is a time outside the years 1 to 9999")
         return value
     return float(value) if type.kind in ("float", "double") else value

@@ -24,11 +24,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from millstream.pipeline.connector.options import PLAIN
+from millstream.pipeline.dsl.counts import source_count
 from millstream.pipeline.dsl.expressions import with_columns
-from millstream.pipeline.dsl.streams import REJECTED_COLUMNS, Source
-from millstream.pipeline.formats.encoded import DATA, REASON
+from millstream.pipeline.dsl.sources import REJECTED_COLUMNS, SourceNode
+from millstream.pipeline.formats.value_schemas import DATA, REASON
 from millstream.pipeline.kernel.joins.naming import DELETED
-from millstream.pipeline.planning.counting import source_count
 from millstream.records.columns.json_values import TYPES
 from millstream.sqltypes.ddl import Field, from_ddl, map_parts, quoted
 
@@ -49,9 +49,9 @@ BETWEEN = "|sample|"  # between the reason and the record, in a sample of the re
 _SAMPLE = "coalesce(CAST(substring(value, 1, 500) AS string), 'no value')"
 
 
-def decoded(raw: DataFrame, source: Source) -> DataFrame:
+def decoded(raw: DataFrame, source: SourceNode) -> DataFrame:
     """The raw records, counted, each with its parsed columns in a struct or the reason why it has none."""
-    if source.encoded is not None:
+    if source.value_schema is not None:
         raw = raw.withColumn(_ENCODED, _decoding(source)(fn.col("value")))
     plain = PLAIN in raw.columns
     if source.is_json:
@@ -59,7 +59,7 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
         data = fn.from_json(fn.expr(_text(source)), _json_schema(source), options)
         if plain:
             data = fn.coalesce(PLAIN, data)
-    elif source.encoded is not None:
+    elif source.value_schema is not None:
         data = fn.expr(f"{_ENCODED}.{DATA}")
     else:
         data = fn.expr(f"named_struct('value', {_text(source) if source.format == 'text' else 'value'})")
@@ -75,7 +75,7 @@ def decoded(raw: DataFrame, source: Source) -> DataFrame:
     )
 
 
-def plain_columns(source: Source) -> str | None:
+def plain_columns(source: SourceNode) -> str | None:
     """The DDL of the plain JSON that the source may read by itself; None where every value must come here:
     for a table (a missing value deletes a row), and for fields of other types."""
     simple = all(field.type in TYPES for field in source.schema.fields)
@@ -85,24 +85,24 @@ def plain_columns(source: Source) -> str | None:
     return f"{PLAIN} struct<{_json_schema(source)}> COMMENT {_literal(required)}"
 
 
-def _json_schema(source: Source) -> str:
+def _json_schema(source: SourceNode) -> str:
     return f"{source.schema.ddl()}, {quoted(_CORRUPT)} string"
 
 
-def _text(source: Source) -> str:
+def _text(source: SourceNode) -> str:
     """The SQL of a value's text; for an encoded value, the text behind the header."""
-    return f"cast({f'{_ENCODED}.{DATA}' if source.encoded is not None else 'value'} AS string)"
+    return f"cast({f'{_ENCODED}.{DATA}' if source.value_schema is not None else 'value'} AS string)"
 
 
-def _decoding(source: Source) -> Any:
+def _decoding(source: SourceNode) -> Any:
     """The function that decodes a column of values, from Arrow to Arrow: no row is converted in between."""
     from millstream.pipeline.formats.schema_decode import decoder
 
-    encoded, fields = source.encoded, source.schema.fields
-    assert encoded is not None
+    source_schema, fields = source.value_schema, source.schema.fields
+    assert source_schema is not None
 
     def decode(values: pa.Array) -> pa.Array:
-        return decoder(encoded, fields).decode(values)
+        return decoder(source_schema, fields).decode(values)
 
     inner = (
         "binary" if source.is_json else f"struct<{','.join(f'{quoted(f.name)}:{f.type}' for f in fields)}>"
@@ -110,7 +110,7 @@ def _decoding(source: Source) -> Any:
     return fn.arrow_udf(decode, f"struct<{DATA}:{inner},{REASON}:string>")
 
 
-def accepted(rows: DataFrame, source: Source, *extra: Any) -> DataFrame:
+def accepted(rows: DataFrame, source: SourceNode, *extra: Any) -> DataFrame:
     """The rows that parsed: the schema's columns, what else the source includes, and the ``extra`` ones."""
     made = {name: _column(source, name) for name in source.schema.names}
     made |= {f"record_{part}": quoted(part) for part in source.include}
@@ -131,7 +131,7 @@ def rejected(rows: DataFrame) -> DataFrame:
     return rows.where(f"{_REASON} IS NOT NULL").withColumnRenamed(_REASON, "reason").select(*REJECTED_COLUMNS)
 
 
-def _column(source: Source, name: str) -> str:
+def _column(source: SourceNode, name: str) -> str:
     """The SQL of a column. A record that deletes has its key and its time outside of its value."""
     parsed = f"{_DATA}.{quoted(name)}"
     if source.table is None:
@@ -143,7 +143,7 @@ def _column(source: Source, name: str) -> str:
     return parsed
 
 
-def _from_key(source: Source, name: str) -> str:
+def _from_key(source: SourceNode, name: str) -> str:
     """The SQL of a column of a table's key, read from the record's key."""
     assert source.table is not None
     keys = {key: str(field.type) for key in source.table.key if (field := source.schema.field(key))}
@@ -158,7 +158,7 @@ def _from_key(source: Source, name: str) -> str:
     return f"coalesce({in_object}, {text if keys[name] == 'string' else f'try_cast({text} AS {keys[name]})'})"
 
 
-def _deletes(source: Source) -> str:
+def _deletes(source: SourceNode) -> str:
     """The SQL of whether a record deletes its key from a table."""
     assert source.table is not None
     if source.table.delete_when is None:
@@ -170,7 +170,7 @@ def _deletes(source: Source) -> str:
     return f"value IS NULL OR coalesce(({with_columns(source.table.delete_when, columns)}), false)"
 
 
-def _no_value(source: Source) -> list[str]:
+def _no_value(source: SourceNode) -> list[str]:
     """The cases for a record without a value. One that deletes a row of a table is not rejected."""
     if source.table is None:
         return ["WHEN value IS NULL THEN 'no value'"]
@@ -181,10 +181,10 @@ def _no_value(source: Source) -> list[str]:
     return [*cases, "WHEN value IS NULL THEN NULL"]
 
 
-def _reason(source: Source, *, plain: bool) -> str:
+def _reason(source: SourceNode, *, plain: bool) -> str:
     """The SQL of the reason why a record is rejected; NULL if it is not. Plain records never are."""
     cases, text = _no_value(source), _text(source)
-    if source.encoded is not None:
+    if source.value_schema is not None:
         cases.append(f"WHEN {_ENCODED}.{REASON} IS NOT NULL THEN {_ENCODED}.{REASON}")
     if source.is_json or source.format == "text":
         cases.append(f"WHEN NOT is_valid_utf8({text}) THEN 'not UTF-8'")
@@ -204,7 +204,7 @@ def _reason(source: Source, *, plain: bool) -> str:
             f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL OR {_read_wrongly(source.schema.fields, text)}"
             f" THEN {_wrong_types(source.schema.fields, text)}",
         ]
-    if source.is_json or source.encoded is not None:
+    if source.is_json or source.value_schema is not None:
         required = [field for field in source.schema.fields if _is_required(source, field)]
         places = [field for field in required if _is_place(source, field)]
         cases += _missing(source, places, "")
@@ -216,17 +216,17 @@ def _reason(source: Source, *, plain: bool) -> str:
     return f"CASE {' '.join(cases)} END"
 
 
-def _is_required(source: Source, field: Field) -> bool:
+def _is_required(source: SourceNode, field: Field) -> bool:
     return field.required or _is_place(source, field)
 
 
-def _is_place(source: Source, field: Field) -> bool:
+def _is_place(source: SourceNode, field: Field) -> bool:
     """True if a row can't be placed without the field: its time, or a part of a table's key."""
     time = source.time.column if source.time is not None and source.time.kind == "event" else None
     return field.name == time or (source.table is not None and field.name in source.table.key)
 
 
-def _missing(source: Source, required: list[Field], unless: str) -> list[str]:
+def _missing(source: SourceNode, required: list[Field], unless: str) -> list[str]:
     """The case of a required field that is missing. It is one case for any number of fields, because Spark
     copies conditions into each other when it optimizes a plan."""
     if not required:

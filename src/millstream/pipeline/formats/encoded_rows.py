@@ -16,11 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.core.errors import MillstreamError, UndecodableRecord
-from millstream.pipeline.formats.encoded import Encoding
-from millstream.registry.avro.schema import Array, AvroSchema, Enum, Map, Record, Type, Union, describe
+from millstream.pipeline.formats.value_schemas import SinkSchema
+from millstream.registry.avro.schema import AvroSchema
+from millstream.registry.avro.types import Array, Enum, Map, Record, Type, Union, describe
 from millstream.registry.json.schema import JsonSchema
+from millstream.registry.parsing import parse
 from millstream.registry.protobuf.schema import ProtobufSchema
-from millstream.registry.schema import AVRO, JSON, ParsedSchema, parse
+from millstream.registry.schema import AVRO, JSON, ParsedSchema
 from millstream.registry.values import Write, encoder, message_class, message_path
 from millstream.sqltypes.ddl import SchemaError, from_ddl, map_parts
 
@@ -56,20 +58,20 @@ def _parsed(type: str, text: str) -> ParsedSchema:
     return parse(type, text, ())
 
 
-def check_columns(encoding: Encoding, struct: str) -> None:
+def check_columns(sink_schema: SinkSchema, struct: str) -> None:
     """Refuses columns that can't be written with the given schema. MillstreamError says why not."""
-    if encoding.text is None:
+    if sink_schema.text is None:
         return
-    schema = _parsed(encoding.type, encoding.text)
+    schema = _parsed(sink_schema.type, sink_schema.text)
     if isinstance(schema, ProtobufSchema):
-        message_path(schema, encoding.message)  # raises if the schema does not have the message
+        message_path(schema, sink_schema.message)  # raises if the schema does not have the message
     try:
         columns = columns_of(struct)
     except SchemaError:
         return  # a column that is always null, or an interval: only its rows can tell
     found: Iterator[str]
     if isinstance(schema, ProtobufSchema):
-        found = _protobuf_misfits(schema, encoding.message, columns)
+        found = _protobuf_misfits(schema, sink_schema.message, columns)
     elif isinstance(schema, AvroSchema):
         found = _avro_misfits(schema.root, columns)
     else:
@@ -248,8 +250,8 @@ def encoded(values: pa.Array, type: str, text: str, id_: int, message: str | Non
             made.append(None if row is None else write(convert(row)))
         except UndecodableRecord as error:
             raise MillstreamError(
-                f"a row does not fit the schema: {error}; leave such rows out with .where(...), or change"
-                " them or the schema. The job goes on from this row when it is started again"
+                f"a row does not fit the schema: {error}; filter such rows out with .where(...), or change"
+                " them or the schema. When you restart the job, it continues from this row"
             ) from None
     return pa.array(made, pa.binary())
 

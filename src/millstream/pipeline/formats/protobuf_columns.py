@@ -30,9 +30,11 @@ def message_values(descriptor: Any) -> Get:
 
 def _struct(descriptor: Any, way: tuple[str, ...]) -> pa.DataType:
     if descriptor.full_name in way:
-        raise InvalidSchema(f"{descriptor.full_name} contains itself: that has no columns; read it as bytes")
+        raise InvalidSchema(
+            f"{descriptor.full_name} contains itself, so it can't become columns; read it as bytes"
+        )
     if len(way) > _MAX_DEPTH:
-        raise InvalidSchema(f"messages within messages, more than {_MAX_DEPTH} deep")
+        raise InvalidSchema(f"messages are nested more than {_MAX_DEPTH} levels deep")
     fields = [(field.name, _type(field, (*way, descriptor.full_name))) for field in descriptor.fields]
     return pa.struct([pa.field(name, kind) for name, kind in fields])
 

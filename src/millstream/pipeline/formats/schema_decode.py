@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from millstream.core.errors import InvalidSchema, RegistryRefused, UndecodableRecord
 from millstream.pipeline.formats import avro_columns, avro_plan
-from millstream.pipeline.formats.encoded import DATA, OWN, REASON, Encoded
-from millstream.registry.avro.schema import AvroSchema, Record
+from millstream.pipeline.formats.value_schemas import DATA, OWN, REASON, SourceSchema
+from millstream.registry.avro.schema import AvroSchema
+from millstream.registry.avro.types import Record
 from millstream.registry.client import RegistryClient
 from millstream.registry.framing import HEADER, message_indexes
 from millstream.registry.protobuf.schema import ProtobufSchema
@@ -36,18 +37,18 @@ _HEADER = HEADER.size
 
 
 @functools.lru_cache(maxsize=64)
-def decoder(encoded: Encoded, fields: tuple[Field, ...]) -> Decoder:
+def decoder(source_schema: SourceSchema, fields: tuple[Field, ...]) -> ColumnDecoder:
     """The decoder of a source, made once and kept for as long as the worker lives."""
     kinds = {"avro": AvroDecoder, "protobuf": ProtobufDecoder, "json-schema": JsonDecoder}
-    return kinds[encoded.format](encoded, fields)
+    return kinds[source_schema.format](source_schema, fields)
 
 
-class Decoder:
+class ColumnDecoder:
     """Decodes a column of values into structs of ``data`` and ``reason``, of which one is null."""
 
-    def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
-        self._encoded = encoded
-        self._registry = RegistryClient(encoded.registry, patience=_PATIENCE)
+    def __init__(self, source_schema: SourceSchema, fields: tuple[Field, ...]) -> None:
+        self._source_schema = source_schema
+        self._registry = RegistryClient(source_schema.registry, patience=_PATIENCE)
         self._known: dict[int, Any] = {}
         self.type: pa.DataType = pa.struct(list(arrow_schema(fields)))
 
@@ -109,12 +110,12 @@ class Decoder:
     def _prepared(self, id_: int) -> Any:
         """What decodes the values of a schema, or the reason why nothing can."""
         try:
-            if id_ == OWN and self._encoded.own_ids:
-                schema = self._encoded.parsed() if self._encoded.text else None
+            if id_ == OWN and self._source_schema.own_ids:
+                schema = self._source_schema.parsed() if self._source_schema.text else None
             else:
                 found = self._registry.schema(id_)
-                if found.type != self._encoded.type:
-                    return f"schema {id_} is of type {found.type}, not {self._encoded.type}"
+                if found.type != self._source_schema.type:
+                    return f"schema {id_} is of type {found.type}, not {self._source_schema.type}"
                 schema = self._registry.parsed(id_)
             return self._plan(schema)
         except InvalidSchema as error:
@@ -131,33 +132,33 @@ class Decoder:
         raise NotImplementedError
 
 
-class AvroDecoder(Decoder):
-    def _plan(self, schema: ParsedSchema | None) -> avro_columns.Plan:
-        reader = self._encoded.parsed()
+class AvroDecoder(ColumnDecoder):
+    def _plan(self, schema: ParsedSchema | None) -> avro_columns.ColumnReader:
+        reader = self._source_schema.parsed()
         assert isinstance(schema, AvroSchema)
         assert isinstance(reader, AvroSchema)
-        return avro_plan.plan(reader.root, schema.root, by_columns=self._encoded.by_columns)
+        return avro_plan.plan(reader.root, schema.root, by_columns=self._source_schema.by_columns)
 
     def _decoded(self, plan: Any, data: Any, at: Any, end: Any) -> tuple[pa.Array, dict[int, str]]:
         found, wrong = avro_columns.decode(plan, data, at, end)
-        reader = self._encoded.parsed()
+        reader = self._source_schema.parsed()
         assert isinstance(reader, AvroSchema)
         if not isinstance(reader.root, Record):
             found = pa.StructArray.from_arrays([found], names=["value"])
         return found.cast(self.type), wrong
 
 
-class ProtobufDecoder(Decoder):
+class ProtobufDecoder(ColumnDecoder):
     """Reads values with the reader's message type, as is usual for Protobuf's evolution. The writer's schema
     only says which message it is."""
 
-    def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
+    def __init__(self, source_schema: SourceSchema, fields: tuple[Field, ...]) -> None:
         from millstream.pipeline.formats.protobuf_columns import message_values
 
-        super().__init__(encoded, fields)
-        reader = encoded.parsed()
+        super().__init__(source_schema, fields)
+        reader = source_schema.parsed()
         assert isinstance(reader, ProtobufSchema)
-        self._class = message_class(reader, message_path(reader, encoded.message))
+        self._class = message_class(reader, message_path(reader, source_schema.message))
         self._values = message_values(self._class.DESCRIPTOR)
 
     def _plan(self, schema: ParsedSchema | None) -> ProtobufSchema:
@@ -196,12 +197,12 @@ class ProtobufDecoder(Decoder):
         return pa.array(rows, self.type), wrong
 
 
-class JsonDecoder(Decoder):
+class JsonDecoder(ColumnDecoder):
     """Only checks the header: the text after it is then read as in any JSON source. But 1.0 is an integer in
     JSON Schema, while JSON readers take it for something else, so it is rewritten as 1."""
 
-    def __init__(self, encoded: Encoded, fields: tuple[Field, ...]) -> None:
-        super().__init__(encoded, fields)
+    def __init__(self, source_schema: SourceSchema, fields: tuple[Field, ...]) -> None:
+        super().__init__(source_schema, fields)
         self._whole = _whole_fields(fields)
         self.type = pa.binary()
 

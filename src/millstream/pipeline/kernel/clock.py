@@ -10,7 +10,7 @@ Rules:
 - The operator's watermark is the minimum over its partitions: no row that is still to come and is on time
   is older. It closes windows and releases waiting rows.
 - A partition counts from its first row on, so a partition that never had a row holds nothing back. A source
-  that has shown no rows yet is waited for, as long as ``idle_after`` says or for ever, because when several
+  that has shown no rows yet is waited for, as long as ``idle_after`` says or forever, because when several
   topics meet, one of them starts first.
 - A partition that has shown nothing for ``idle_after`` does not hold the others back. When all are idle,
   event time advances with the wall clock, so that open windows close. A row that comes afterwards and is
@@ -80,7 +80,7 @@ class PartitionClock:
 
 
 @dataclass(slots=True)
-class Clock:
+class OperatorClock:
     """The clock of one operator in one bucket. All buckets see the same times, so their clocks agree."""
 
     rules: Mapping[tuple[int, int], TimeRules]  # by input and source
@@ -93,7 +93,7 @@ class Clock:
     _starts: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
 
     def observe(self, seen: Sequence[Seen], now: int) -> None:
-        """Advance the clock by what a batch has shown."""
+        """Advance the clock by the times that a batch has shown."""
         self.now = max(self.now, now)  # wall clocks sometimes go back
         if self.began == NEVER:
             self.began = self.now
@@ -157,7 +157,7 @@ class Clock:
         return [source for source in self.rules if source[0] == number]
 
     def _unseen(self) -> list[tuple[int, int]]:
-        """The sources that have shown nothing yet. Time waits for each of them. Otherwise the first rows
+        """The sources without rows so far. Time waits for each of them. Otherwise the first rows
         of a topic that starts later than another would all be late."""
         seen = {(place.input, place.source) for place in self.partitions}
         return [source for source in self.rules if source not in seen]

@@ -29,8 +29,9 @@ class Ending:
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise MillstreamError(
-                f"after {_MOST_STEPS} steps in time something still waits: does a timer set itself again and"
-                " again? Let time pass instead: with advance(...) in a test, by a run without --available-now"
+                f"after {_MOST_STEPS} steps in time, something still waits: perhaps a timer keeps setting"
+                " itself again. Let time pass instead: with advance(...) in a test, or by a run without"
+                " --available-now"
             )
         # Something that waits behind another operator may need a little more than its own time.
         self._step = 1 if waits > self._reached else self._step * 2

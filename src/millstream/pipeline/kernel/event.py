@@ -48,7 +48,7 @@ class Event(tuple[Any, ...]):
         try:
             return tuple.__getitem__(self, self._places[column])
         except KeyError:
-            raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}") from None
+            raise KeyError(f"no column {column!r}; the columns are {', '.join(self.columns)}") from None
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"an event of this stream has no {name!r}; it has {', '.join(self.columns)}")

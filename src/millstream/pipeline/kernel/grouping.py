@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.core.errors import TopologyError
-from millstream.pipeline.kernel.plain import values_of
+from millstream.pipeline.kernel.python_values import values_of
 
 _MOST_CODES = 1 << 40  # beyond this, the codes of further columns could overflow 64 bits
 
@@ -24,11 +24,11 @@ def check_keys(schema: pa.Schema, keys: int) -> None:
 
 def floating_key(operator: str, column: str, kind: str, *, at: str | None = None) -> TopologyError:
     """The error for a floating point key. State is looked up by key, and NaN does not equal itself: each
-    NaN would be a new key and leave its state behind for ever."""
+    NaN would be a new key and leave its state behind forever."""
     return TopologyError(
-        f"{operator!r}: the key {column!r} is {kind}. Floating point numbers can't be keys of state, because"
-        f" NaN is not equal to itself; give CAST({column} AS decimal(18,4)), or another scale, in a"
-        " .select(...) before it, or CAST(... AS string) where NaN is to be a key",
+        f"{operator!r}: the key {column!r} is {kind}. Floating-point numbers can't be keys of state,"
+        f" because NaN is not equal to itself. In a .select(...) before it, use CAST({column} AS"
+        " decimal(18,4)), or another scale; or CAST(... AS string) to allow NaN as a key",
         where=at,
     )
 
@@ -56,7 +56,7 @@ def _encoded(column: Any) -> tuple[Any, int]:
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
 
 
-class Groups:
+class RowGroups:
     """Rows ordered so that each group is contiguous. Group ``n`` is ``order[lo[n]:hi[n]]``, where ``order``
     holds row numbers."""
 

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.pipeline.kernel.bucket import BESIDE, BucketBatch, by_place
 from millstream.pipeline.kernel.channels import HIDDEN
 from millstream.pipeline.kernel.clock import NEVER, RESULT, At, Place, Seen, TimeRules
-from millstream.pipeline.kernel.state.state import OFFSET, PARTITION, SOURCE, TIME, from_bytes, to_bytes
-from millstream.pipeline.kernel.step import BESIDE, Batch, by_place
+from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME, from_bytes, to_bytes
 
 # The columns in front of the input's own columns on the way to the kernel. CLOCK: the row itself was
 # filtered out, and only its time counts.
@@ -112,7 +112,7 @@ class Pack:
         return pa.RecordBatch.from_arrays([found, pa.array(blobs, pa.binary())], schema=PACKED)
 
 
-def unpacked(blobs: Sequence[bytes]) -> Batch:
+def unpacked(blobs: Sequence[bytes]) -> BucketBatch:
     """What a bucket was sent, with the rows of each input as one table."""
     rows: dict[int, list[pa.Table]] = {}
     seen: list[Seen] = []
@@ -125,7 +125,9 @@ def unpacked(blobs: Sequence[bytes]) -> Batch:
             told, of_task = json.loads(bytes(blob[_FRONT:]))
             seen += [Seen(Place(*place), first, latest) for place, first, latest in told]
             at = At(*of_task)  # the same in every task of a batch
-    return Batch([(number, pa.concat_tables(tables)) for number, tables in sorted(rows.items())], seen, at)
+    return BucketBatch(
+        [(number, pa.concat_tables(tables)) for number, tables in sorted(rows.items())], seen, at
+    )
 
 
 class Unpack:

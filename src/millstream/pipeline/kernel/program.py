@@ -5,8 +5,8 @@ late, because that depends on more than their time (a window that is still open 
 program that takes *events in order* receives them when the watermark has passed them, sorted by time,
 with late rows already removed.
 
-A ``Plan`` is the declaration: small, picklable, without state. It says which columns are emitted for the
-columns of the inputs, and makes one program in every bucket.
+A ``ProgramPlan`` is the declaration: small, picklable, without state. It says which columns are emitted for
+the columns of the inputs, and makes one program in every bucket.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import HIDDEN, MAIN, ahead_channel, late_channel
-from millstream.pipeline.kernel.clock import NEVER, Clock, Times
-from millstream.pipeline.kernel.state.state import Store
+from millstream.pipeline.kernel.clock import NEVER, OperatorClock, Times
+from millstream.pipeline.kernel.state.store import StateStore
 
-__all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Plan", "Program", "Rows"]
+__all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Program", "ProgramPlan", "Rows"]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -123,10 +123,10 @@ class Out:
 class Program(Protocol):
     """One operator in one bucket."""
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         """Name the containers that the program needs. Called once, before anything else."""
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         """Emit what is due, whether or not time has advanced. Called once per batch, after all rows."""
 
     def next_due(self) -> int | None:
@@ -137,14 +137,14 @@ class Program(Protocol):
 
 
 class AsTheyCome(Program, Protocol):
-    def rows(self, rows: Rows, clock: Clock, out: Out) -> None: ...
+    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None: ...
 
 
 class InOrder(Program, Protocol):
-    def events(self, events: Events, clock: Clock, out: Out) -> None: ...
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None: ...
 
 
-class Plan(Protocol):
+class ProgramPlan(Protocol):
     """The declaration of a stateful operator, beyond its inputs and keys."""
 
     in_order: ClassVar[bool]  # True if the program is InOrder, False if it is AsTheyCome
@@ -161,15 +161,15 @@ class Plan(Protocol):
         """What it does, in a few words."""
 
 
-def by_position(plan: Plan) -> frozenset[int]:
+def by_position(plan: ProgramPlan) -> frozenset[int]:
     """The inputs whose rows a plan keeps as plain values, without column names. The plan lists them as
     ``positional``. The columns of such an input can't change while there is state."""
     return frozenset(getattr(plan, "positional", ()))
 
 
-def tables_of(plan: Plan) -> frozenset[int]:
+def tables_of(plan: ProgramPlan) -> frozenset[int]:
     """The inputs of an in-order plan that are changes of a table. The plan lists them as ``tables``. A
-    late change still counts, or the table would stay wrong for ever: the kernel gives it the time of the
+    late change still counts, or the table would stay wrong forever: the kernel gives it the time of the
     watermark by which it was judged. The program checks whether there is already a newer change.
     """
     return frozenset(getattr(plan, "tables", ()))

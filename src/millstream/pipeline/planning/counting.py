@@ -4,37 +4,18 @@ A *count* has a name: ``source payments`` (rows that parsed), ``rejected payment
 ``stream bursts``. Sources and sinks are always counted. A stream between them is counted only if its number
 of rows can't be derived from other counts. A selection has as many rows as its input, a union as many as its
 inputs together, and a stream that is written as many as its sink. Counting looks at every row once more, so
-only streams with an arrow in the graph are counted (``Graph.counted``).
+only streams with an arrow in the graph are counted (``StreamGraph.counted``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from millstream.pipeline.dsl.sinks import Sink
-from millstream.pipeline.dsl.streams import Rejected, Select, Source, Stream, Union
-
-if TYPE_CHECKING:
-    from millstream.pipeline.dsl.topology import Topology
+from millstream.pipeline.dsl.counts import sink_count
+from millstream.pipeline.dsl.graph import Sink, StreamGraph, StreamNode
 
 N = TypeVar("N", int, float)
-
-
-def source_count(name: str) -> str:
-    return f"source {name}"
-
-
-def rejected_count(name: str) -> str:
-    return f"rejected {name}"
-
-
-def stream_count(name: str) -> str:
-    return f"stream {name}"
-
-
-def sink_count(label: str) -> str:
-    return f"sink {label}"
 
 
 def taken_by(topic: str) -> tuple[str, ...]:
@@ -42,23 +23,21 @@ def taken_by(topic: str) -> tuple[str, ...]:
     return (sink_count(f"topic {topic}"),)
 
 
-def given_by(flow: Topology, stream: Stream, to: Stream | None = None) -> tuple[str, ...]:
+def given_by(flow: StreamGraph, stream: StreamNode, to: StreamNode | None = None) -> tuple[str, ...]:
     """The counts that add up to the rows of a stream, or to those of its rows that go to ``to``."""
-    if isinstance(stream, Source):
-        return (rejected_count(stream.name) if isinstance(to, Rejected) else source_count(stream.name),)
-    if isinstance(stream, Rejected):
-        return (rejected_count(stream.source.name),)
+    if to is not None and to.always_counted:
+        return (to.count,)
+    if stream.always_counted:
+        return (stream.count,)
     sink = own_sink(flow, stream)
     if sink is not None:
         return (sink_count(sink.label),)
-    if isinstance(stream, Select):
-        return given_by(flow, stream.inputs[0])
-    if isinstance(stream, Union):
-        return tuple(name for part in stream.inputs for name in given_by(flow, part))
-    return (stream_count(stream.name),)
+    if stream.counted_as is not None:
+        return tuple(name for part in stream.counted_as for name in given_by(flow, part))
+    return (stream.count,)
 
 
-def own_sink(flow: Topology, stream: Stream) -> Sink | None:
+def own_sink(flow: StreamGraph, stream: StreamNode) -> Sink | None:
     """A sink that takes this stream's rows and no others; None if there is none."""
     labels = [sink.label for sink in flow.sinks]
     own = (sink for sink in flow.sinks if sink.stream is stream)
@@ -66,7 +45,7 @@ def own_sink(flow: Topology, stream: Stream) -> Sink | None:
 
 
 def added_up(names: tuple[str, ...], counts: Mapping[str, N]) -> N | None:
-    """The sum of these counts; None if one of them is not known."""
+    """The sum of these counts; None if one is unknown."""
     found = [counts.get(name) for name in names]
     known = [each for each in found if each is not None]
     return sum(known[1:], known[0]) if known and len(known) == len(found) else None

@@ -1,7 +1,8 @@
 """Says in words what has changed about a topology that its checkpoint depends on.
 
-A query goes on from its checkpoint only with the operators that made its state, each unchanged (identity.py).
-Where things are in the file, what they are called, and what is done with results does not matter.
+A query goes on from its checkpoint only with the operators that made its state, each unchanged
+(``Stateful.identity``). Where things are in the file, what they are called, and what is done with results
+does not matter.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millstream.pipeline.planning.identity import is_named
+from millstream.pipeline.dsl.graph import is_named
 
 Shapes = Mapping[str, Any]
 _MIGRATE = "a method migrate(self, version, state) would carry its state over"

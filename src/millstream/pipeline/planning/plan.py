@@ -5,7 +5,7 @@ The rules:
 - Streams that share a source share a query. One ``foreachBatch`` writes all of the query's sinks, so that
   exactly-once can make it one transaction.
 - A window is computed once, however many sinks its results reach. Windows over the same rows by the same keys
-  share their state (taps.py).
+  share their state (outputs.py).
 - Spark has one output mode per query. Windows that update and windows that are final never share a query.
   Where both flow into one sink, the union in front of it is split, and each side writes by itself.
 - Rows without state join a query that reads the same source anyway.
@@ -21,21 +21,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.sinks import Sink, ViewSink
-from millstream.pipeline.dsl.stateful import Stateful, StatefulChannel
-from millstream.pipeline.dsl.streams import Otherwise, Select, Source, Stream, Union, Where
+from millstream.pipeline.dsl.graph import Sink, Stateful, StreamNode, ViewSink
+from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.dsl.topology import Topology
-from millstream.pipeline.dsl.windows import Aggregate, WindowState
-from millstream.pipeline.planning.continuing import Kept, cohorts, continued, operator_shape, tap_operators
+from millstream.pipeline.dsl.windows.window import WindowNode
+from millstream.pipeline.planning.edited_queries import Kept, cohorts, continued, operator_shape, operators_of
 from millstream.pipeline.planning.outputs import (
-    Arm,
-    SharedState,
-    Tap,
+    Output,
+    Route,
+    SharedWindows,
+    computed_once,
     distinct,
-    one_up,
-    tap_states,
-    tap_windows,
-    tapped,
+    moved_up,
+    native_windows,
+    states_of,
 )
 
 
@@ -45,28 +44,28 @@ class Query:
 
     name: str
     emit: str  # update or final
-    arms: list[Arm] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
 
     @property
-    def sources(self) -> list[Source]:
-        return distinct([source for arm in self.arms for source in arm.sources])
+    def sources(self) -> list[SourceNode]:
+        return distinct([source for route in self.routes for source in route.sources])
 
     @property
-    def windows(self) -> list[Aggregate]:
-        return distinct([window for arm in self.arms for window in arm.windows])
+    def windows(self) -> list[WindowNode]:
+        return distinct([window for route in self.routes for window in route.windows])
 
     @property
     def operators(self) -> list[Stateful]:
         """The stateful operators on the kernel, in the order of Spark's plan."""
-        return [state for tap in self.taps for state in tap_states(tap) if isinstance(state, Stateful)]
+        return [state for output in self.outputs for state in states_of(output) if not state.native]
 
     @property
-    def taps(self) -> list[Tap]:
-        return distinct([arm.base for arm in self.arms])
+    def outputs(self) -> list[Output]:
+        return distinct([route.output for route in self.routes])
 
     @property
     def sinks(self) -> list[Sink]:
-        return distinct([arm.sink for arm in self.arms])
+        return distinct([route.sink for route in self.routes])
 
     @property
     def output_mode(self) -> str:
@@ -88,15 +87,15 @@ class Query:
             "state": flow.state.partition(":")[0] if self.operators else None,
             "taps": [
                 {
-                    "operators": tap_operators(tap),
-                    "sinks": sorted({arm.sink.label for arm in self.arms if arm.base is tap}),
+                    "operators": operators_of(output),
+                    "sinks": sorted({route.sink.label for route in self.routes if route.output is output}),
                 }
-                for tap in self.taps
+                for output in self.outputs
             ],
             "operators": {
                 one: operator_shape(state)
-                for tap in self.taps
-                for one, state in zip(tap_operators(tap), tap_states(tap), strict=True)
+                for output in self.outputs
+                for one, state in zip(operators_of(output), states_of(output), strict=True)
             },
         }
 
@@ -143,8 +142,8 @@ class Plan:
                 lines.append(f"  reads   {source.topic}  {source.about()}{cut}")
             lines += self._states(query) or ["  state   none"]
             for sink in query.sinks:
-                arms = [arm for arm in query.arms if arm.sink is sink]
-                via = ", ".join(dict.fromkeys(_way(arm) for arm in arms))
+                routes = [route for route in query.routes if route.sink is sink]
+                via = ", ".join(dict.fromkeys(_way(route) for route in routes))
                 lines.append(f"  writes  {sink.label}  from {via}")
                 if isinstance(sink, ViewSink) and sink.changelog is not None:
                     lines.append(f"          its changes to topic {sink.changelog}")
@@ -152,14 +151,14 @@ class Plan:
 
     def _states(self, query: Query) -> list[str]:
         lines = []
-        for tap in query.taps:
-            windows = tap_windows(tap)
+        for output in query.outputs:
+            windows = native_windows(output)
             lines += [
                 f"  state   {state.known_as}  {state.plan.describe()}  ({self._on_kernel(state)})"
-                for state in tap_states(tap)
-                if isinstance(state, Stateful)
+                for state in states_of(output)
+                if not state.native
             ]
-            if isinstance(tap, SharedState):
+            if isinstance(output, SharedWindows):
                 lines.append(
                     f"  state   {len(windows)} windows by {', '.join(windows[0].window_spec.by)} together"
                 )
@@ -173,7 +172,7 @@ class Plan:
         return lines
 
     def _on_kernel(self, state: Stateful) -> str:
-        why = f": {state.why}" if isinstance(state, WindowState) else ""
+        why = f": {state.why}" if state.why is not None else ""
         return f"kernel, {self.flow.buckets} buckets{why}"
 
 
@@ -181,15 +180,15 @@ def plan(flow: Topology, kept: Kept | None = None) -> Plan:
     """Divide a topology into queries. Queries that a checkpoint already has (``kept``: their shapes by name)
     stay as they were. Raises TopologyError if Spark could not run the topology."""
     flow.check()
-    arms = [arm for sink in flow.sinks for arm in _arms(sink, sink.stream)]
-    updating = [arm for arm in arms if _emits(arm.base) != {"final"}]
-    final = [arm for arm in arms if _emits(arm.base) == {"final"}]
+    routes = [route for sink in flow.sinks for route in _routes(sink, sink.stream)]
+    updating = [route for route in routes if _emits(route.output) != {"final"}]
+    final = [route for route in routes if _emits(route.output) == {"final"}]
     groups = [("update", group) for group in _connected(updating)]
     finals = [("final", group) for group in _connected(final)]
     for _, group in list(groups):
         # Rows without state join a final query that reads their sources anyway.
         home = next((other for _, other in finals if _topics(group) <= _topics(other)), None)
-        if home is not None and not any(arm.states for arm in group):
+        if home is not None and not any(route.states for route in group):
             groups.remove(("update", group))
             home.extend(group)
     together = cohorts(kept or {})
@@ -197,68 +196,68 @@ def plan(flow: Topology, kept: Kept | None = None) -> Plan:
         (
             _name(group, emit, bool(groups) and emit == "final"),
             emit,
-            tapped(_in_order(flow, group), together),
+            computed_once(_in_order(flow, group), together),
         )
         for emit, group in (*groups, *finals)
     ]
     return Plan(flow, tuple(Query(*group) for group in continued(divided, kept or {})))
 
 
-def _way(arm: Arm) -> str:
+def _way(route: Route) -> str:
     """The name of the last named stream on the way to the sink."""
-    named = [step.name for step, _ in arm.steps if step.named]
-    return named[-1] if named else arm.base.name
+    named = [step.name for step, _ in route.steps if step.named]
+    return named[-1] if named else route.output.name
 
 
-def _emits(stream: Tap) -> set[str]:
+def _emits(output: Output) -> set[str]:
     """The modes that Spark's own windows upstream demand."""
-    return {window.window_spec.emit for window in tap_windows(stream)}
+    return {window.window_spec.emit for window in native_windows(output)}
 
 
-def _arms(sink: Sink, stream: Tap) -> list[Arm]:
+def _routes(sink: Sink, stream: Output) -> list[Route]:
     if len(_emits(stream)) <= 1:
-        return [Arm(sink, stream)]
-    if isinstance(stream, Union | Where | Otherwise | Select | StatefulChannel):
+        return [Route(sink, stream)]
+    if above := moved_up(Route(sink, stream)):
         return [
-            Arm(sink, further.base, (*further.steps, *arm.steps))
-            for arm in one_up(Arm(sink, stream))
-            for further in _arms(sink, arm.base)
+            Route(sink, further.output, (*further.steps, *route.steps))
+            for route in above
+            for further in _routes(sink, route.output)
         ]
-    by_mode = {window.window_spec.emit: window for window in reversed(tap_windows(stream))}
-    kind = stream.kind if isinstance(stream, Stream) else "window"
+    by_mode = {window.window_spec.emit: window for window in reversed(native_windows(stream))}
+    kind = stream.kind if isinstance(stream, StreamNode) else "window"
     raise TopologyError(
-        f"{kind} {stream.name!r} has rows of a window that updates ({by_mode['update'].at}) and of one"
-        f" that is final ({by_mode['final'].at}); Spark can't do both in one query. Give both the same emit=,"
-        " or write one to a topic and read it from there",
+        f"{kind} {stream.name!r} has rows of a window with emit='update' ({by_mode['update'].at}) and of"
+        f" one with emit='final' ({by_mode['final'].at}); Spark can't do both in one query. Give both the"
+        " same emit=, or write one to a topic and read it from there",
         where=stream.at,
     )
 
 
-def _connected(arms: list[Arm]) -> list[list[Arm]]:
-    """Groups of arms that share a topic, directly or through other arms."""
-    groups: list[list[Arm]] = []
-    for arm in arms:
-        touching = [group for group in groups if _topics(group) & _topics([arm])]
-        merged = [*(member for group in touching for member in group), arm]
+def _connected(routes: list[Route]) -> list[list[Route]]:
+    """Groups of routes that share a topic, directly or through other routes."""
+    groups: list[list[Route]] = []
+    for route in routes:
+        touching = [group for group in groups if _topics(group) & _topics([route])]
+        merged = [*(member for group in touching for member in group), route]
         groups = [group for group in groups if group not in touching]
         groups.append(merged)
     return groups
 
 
-def _topics(arms: list[Arm]) -> set[str]:
-    return {source.topic for arm in arms for source in arm.sources}
+def _topics(routes: list[Route]) -> set[str]:
+    return {source.topic for route in routes for source in route.sources}
 
 
-def _name(group: list[Arm], emit: str, beside_others: bool) -> str:
+def _name(group: list[Route], emit: str, beside_others: bool) -> str:
     """The query's name. It is stable while the sources are, because a checkpoint's directory is named by
     it."""
     name = "+".join(sorted(_topics(group)))[:100]
     return f"{name}.final" if beside_others else name
 
 
-def _in_order(flow: Topology, group: list[Arm]) -> list[Arm]:
-    """The arms in the order in which the file declares their sinks: results come in that order."""
-    return sorted(group, key=lambda arm: next(i for i, sink in enumerate(flow.sinks) if sink is arm.sink))
+def _in_order(flow: Topology, group: list[Route]) -> list[Route]:
+    """The routes in the order in which the file declares their sinks: results come in that order."""
+    return sorted(group, key=lambda route: next(i for i, sink in enumerate(flow.sinks) if sink is route.sink))
 
 
 def shapes(plan: Plan) -> dict[str, Any]:

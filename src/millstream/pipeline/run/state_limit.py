@@ -1,7 +1,7 @@
 """Bounds each stateful operator's state (``max_state``): warns at half of the bound, stops the job above it.
 
 The sizes are those that operators report after every batch. What a single batch may do is bounded in the
-worker (``kernel/spark.py``).
+worker (``spark/kernel_operator.py``).
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.core.errors import StateError
+from millstream.pipeline.kernel.state.limit import too_large
 
 if TYPE_CHECKING:
-    from millstream.pipeline.run.progress import Progress
+    from millstream.pipeline.run.reporting.progress import BatchProgress
 
 
 class StateLimit:
@@ -22,7 +23,7 @@ class StateLimit:
         self._warned: set[str] = set()
         self.exceeded: StateError | None = None
 
-    def after(self, progress: Progress) -> list[str]:
+    def after(self, progress: BatchProgress) -> list[str]:
         """Check the operators after a batch; returns the warnings to print."""
         said = []
         for name, status in progress.operators.items():
@@ -37,13 +38,3 @@ class StateLimit:
                     f" max_state allows ({self._most / 1e6:,.0f} MB); the job stops when it is reached"
                 )
         return said
-
-
-def too_large(operator: str, size: int, most: int) -> str:
-    """The error message for an operator whose state has outgrown its bound."""
-    return (
-        f"the state of {operator!r} has grown to {size / 1e6:,.1f} MB, more than max_state allows"
-        f" ({most / 1e6:,.1f} MB). Let its keys expire sooner (a shorter window, within= or time to live),"
-        ' keep it elsewhere (Topology(state="disk") or a database), or allow more; `millstream state show`'
-        " tells what it holds"
-    )

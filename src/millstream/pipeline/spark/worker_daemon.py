@@ -16,9 +16,9 @@ _NEEDED = (
     "pandas",  # may be missing: pyarrow works without it
     "pyarrow.compute",
     "millstream.pipeline.connector.datasource",
-    "millstream.pipeline.kernel.spark",
-    "millstream.pipeline.run.task_orders",
-    "millstream.pipeline.run.sending",
+    "millstream.pipeline.spark.kernel_operator",
+    "millstream.pipeline.run.delivery.instructions",
+    "millstream.pipeline.run.delivery.sending",
 )
 
 

@@ -38,7 +38,7 @@ def from_micros(value: int) -> dt.datetime:
     try:
         return EPOCH + dt.timedelta(microseconds=value)
     except OverflowError:
-        raise BadValue(f"the time {value} microseconds from 1970 is out of the years 1 to 9999") from None
+        raise BadValue(f"the time {value} microseconds from 1970 is outside the years 1 to 9999") from None
 
 
 def checked(value: int, kind: Type) -> int:
@@ -343,7 +343,7 @@ def _timestamp_to_integer(target: Type) -> Function:
 def _number_to_timestamp(_: Type) -> Function:
     def convert(value: Any) -> dt.datetime:
         if isinstance(value, float) and not math.isfinite(value):
-            raise BadValue(f"{double_text(value)} is no time")
+            raise BadValue(f"{double_text(value)} is not a time")
         return from_micros(int(value * 1_000_000))
 
     return convert

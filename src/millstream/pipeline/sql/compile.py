@@ -71,8 +71,8 @@ def compiled(node: Node, scope: Scope) -> Compiled:
             node.type, _of_columns(node, arguments, scope) if node.whole else _of_python(node, arguments)
         )
     if isinstance(node, Lambda):
-        raise AnalysisError("a lambda stands only where a function takes one")
-    raise AnalysisError("* stands only for all columns of a selection, or in count(*)")
+        raise AnalysisError("a lambda is allowed only where a function takes one")
+    raise AnalysisError("* is allowed only for all columns of a selection, or in count(*)")
 
 
 def _of_python(node: Apply, arguments: list[Compiled]) -> Run:
@@ -201,7 +201,7 @@ class Projection:
         self._outputs += [_Output(name, kind, column=name) for name, kind in (beside or {}).items()]
         self.columns = {one.name: one.kind for one in self._outputs}
         if len({name.lower() for name in self.columns}) != len(self._outputs):
-            raise Unsupported("two columns of one name")
+            raise Unsupported("two columns of the same name")
         if sum(one.generates for one in self._outputs) > 1:
             raise AnalysisError("only one explode in a selection")
         self.schema = types.arrow_schema(self.columns)
@@ -211,7 +211,7 @@ class Projection:
             return [Column((name,)) for name in self._scope.columns]
         kind = compiled(star.of, self._scope).type
         if kind.name != "struct":
-            raise AnalysisError(f".* is of a struct, not of {kind.text}")
+            raise AnalysisError(f".* works on a struct, not on {kind.text}")
         return [Alias(Call(".", (star.of, Literal(name, types.STRING))), name) for name in kind.names]
 
     def _output(self, node: Node) -> _Output:
@@ -297,7 +297,7 @@ def _condition(condition: str | Node, scope: Scope) -> Compiled:
     return made
 
 
-_NAMELESS = Unsupported("a column without a name (give it one, with AS)")
+_NAMELESS = Unsupported("a column without a name (name it with AS)")
 _SIGNS = {"+", "-", "*", "/", "%", "=", "<", "<=", ">", ">=", "<=>", "and", "or"}
 
 

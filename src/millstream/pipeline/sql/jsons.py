@@ -27,8 +27,8 @@ from millstream.pipeline.sql.casts import (
     single,
     to_text,
 )
+from millstream.pipeline.sql.date_patterns import written
 from millstream.pipeline.sql.nodes import AnalysisError, Unsupported
-from millstream.pipeline.sql.patterns import written
 from millstream.pipeline.sql.types import INT, STRING, Type
 
 DEFAULT_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"  # how to_json writes times by default

@@ -19,7 +19,7 @@ def _lambda(
 ) -> tuple[Compiled, Callable[..., Any]]:
     """The compiled body of a lambda, and a function that runs it on a row and the values of its variables."""
     if not isinstance(node, Lambda):
-        raise AnalysisError(f"{name} takes a lambda there: x -> ...")
+        raise AnalysisError(f"{name} needs a lambda here: x -> ...")
     if len(node.names) > len(kinds):
         raise AnalysisError(f"the lambda of {name} has at most {len(kinds)} variables")
     inner, places = scope.inner(node.names, kinds[: len(node.names)])
@@ -41,7 +41,7 @@ def _over_array(
     kind = needs(name, subject, "array")
     body, function = _lambda(call.arguments[1], [kind.element, INT], scope, compile_, name)
     if truth and body.type not in (BOOLEAN, VOID):
-        raise AnalysisError(f"the lambda of {name} must say true or false, not {body.type.text}")
+        raise AnalysisError(f"the lambda of {name} must return a boolean, not {body.type.text}")
     return subject, body, function
 
 
@@ -90,7 +90,7 @@ def _aggregate(call: Call, scope: Scope, compile_: Compile) -> Compiled:
     body, merge = _lambda(call.arguments[2], [start.type, kind.element], scope, compile_, call.name)
     if body.type != start.type:
         raise AnalysisError(
-            f"aggregate starts with {start.type.text} and goes on with {body.type.text}: cast one"
+            f"aggregate starts with {start.type.text} and continues with {body.type.text}; cast one of them"
         )
     result: Compiled = body
     finish: Callable[..., Any] = lambda row, value: value  # noqa: E731

@@ -67,7 +67,7 @@ def _array(name: str, given: list[Compiled], scope: Scope) -> Compiled:
 
 def _map(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     if not given or len(given) % 2:
-        raise AnalysisError("map(key, value, ...) takes keys and values by turns")
+        raise AnalysisError("map(key, value, ...) takes keys and values alternately")
     keys, values = together(name, given[::2]), together(name, given[1::2])
     pairs = [(key.run, value.run) for key, value in zip(keys, values, strict=True)]
 
@@ -96,13 +96,13 @@ def _struct(name: str, given: list[Compiled], scope: Scope) -> Compiled:
 
 def _named_struct(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     if not given or len(given) % 2 or not all(one.constant for one in given[::2]):
-        raise AnalysisError("named_struct('name', value, ...) takes constant names and values by turns")
+        raise AnalysisError("named_struct('name', value, ...) takes constant names and values alternately")
     return _named([str(one.run([])) for one in given[::2]], given[1::2])
 
 
 def _named(names: list[str], values: list[Compiled]) -> Compiled:
     if len({name.lower() for name in names}) != len(names):
-        raise Unsupported("a struct with two fields of one name")
+        raise Unsupported("a struct with two fields of the same name")
     fields = {name: one.type for name, one in zip(names, values, strict=True)}
     runs = [(name, one.run) for name, one in zip(names, values, strict=True)]
     return Compiled(types.struct(fields), lambda row: {name: run(row) for name, run in runs})
@@ -111,7 +111,7 @@ def _named(names: list[str], values: list[Compiled]) -> Compiled:
 def _sequence(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     check_count(name, given, 2, 3)
     if not all(one.type in types.INTEGERS for one in given):
-        raise Unsupported("sequence of other than whole numbers")
+        raise Unsupported("a sequence of anything but whole numbers")
     values = together(name, given)
 
     def make(start: int, stop: int, step: int | None = None) -> list[int]:
@@ -136,7 +136,7 @@ def field(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     found = inside.field(wanted) if inside.name == "struct" else None
     if found is None:
         has = ", ".join(inside.names) if inside.name == "struct" else kind.text
-        raise AnalysisError(f"there is no field {wanted!r} in it; it has {has}")
+        raise AnalysisError(f"there is no field {wanted!r}; the fields are {has}")
     own, type_of = found
     if kind.name == "array":
         take = applied(lambda value: [None if one is None else one[own] for one in value], [subject.run])
@@ -261,7 +261,7 @@ def _two_arrays(function: Callable[[list[Any], list[Any]], Any], result: Type | 
 
 def _slice(value: list[Any], start: int, length: int) -> list[Any]:
     if start == 0 or length < 0:
-        raise BadValue("slice counts from 1, and its length is not negative")
+        raise BadValue("slice counts from 1, and its length can't be negative")
     at = start - 1 if start > 0 else len(value) + start
     return value[at : at + length] if at >= 0 else []
 

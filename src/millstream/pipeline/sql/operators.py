@@ -144,7 +144,7 @@ def plus_months(time: Any, months: int) -> Any:
             return time.replace(year=year, month=month + 1, day=day)
         except ValueError:
             if day == 28 or not 1 <= year <= 9999:
-                raise BadValue("the time is out of the years 1 to 9999") from None
+                raise BadValue("the time is outside the years 1 to 9999") from None
     raise AssertionError(time)
 
 
@@ -399,7 +399,7 @@ def like(pattern: str, escape: str = "\\", *, any_case: bool = False) -> re.Patt
         if mark == escape:
             at += 1
             if at == len(pattern) or pattern[at] not in ("%", "_", escape):
-                raise BadValue(f"the LIKE pattern {pattern!r} escapes what needs no escape")
+                raise BadValue(f"the LIKE pattern {pattern!r} escapes a character that needs no escape")
             parts.append(re.escape(pattern[at]))
         else:
             parts.append({"%": ".*", "_": "."}.get(mark) or re.escape(mark))

@@ -76,7 +76,7 @@ class _Parser:
         while position < len(sql):
             match = _TOKEN.match(sql, position)
             if match is None:
-                raise AnalysisError(f"{sql!r}: {sql[position]!r} is not understood")
+                raise AnalysisError(f"{sql!r}: {sql[position]!r} is not valid SQL")
             if match.lastgroup != "space":
                 self.tokens.append((str(match.lastgroup), match[0]))
             position = match.end()
@@ -429,7 +429,7 @@ class _Parser:
 
 def _variable(node: Node) -> str:
     if not isinstance(node, Column) or len(node.parts) != 1:
-        raise AnalysisError("in front of -> stand names")
+        raise AnalysisError("names are expected before ->")
     return node.parts[0].lower()
 
 

@@ -27,7 +27,7 @@ def pattern_of(text: str) -> re.Pattern[str]:
     try:
         return re.compile(re.sub(r"\(\?<(?=[a-zA-Z])", "(?P<", text), re.ASCII)
     except re.error as error:
-        raise BadValue(f"the regular expression {text!r} is wrong: {error}") from None
+        raise BadValue(f"the regular expression {text!r} is invalid: {error}") from None
 
 
 def _replacement(text: str) -> Callable[[re.Match[str]], str]:
@@ -103,7 +103,7 @@ def _locate(part: str, text: str, position: int = 1) -> int:
 
 def _part(text: str, delimiter: str, number: int) -> str:
     if number == 0:
-        raise BadValue("split_part counts from 1, or from -1 backwards; not from 0")
+        raise BadValue("split_part counts from 1, or backwards from -1, not from 0")
     parts = text.split(delimiter) if delimiter else [text]
     at = number - 1 if number > 0 else len(parts) + number
     return parts[at] if 0 <= at < len(parts) else ""
@@ -194,7 +194,7 @@ def _concat_ws(name: str, given: list[Compiled], scope: Scope) -> Compiled:
     separator = coerced(name, given[0], STRING).run
     parts = [one if one.type.name == "array" else coerced(name, one, STRING) for one in given[1:]]
     if any(one.type.name == "array" and one.type.element != STRING for one in parts):
-        raise AnalysisError("concat_ws puts texts together and arrays of texts")
+        raise AnalysisError("concat_ws takes strings and arrays of strings")
     runs = [one.run for one in parts]
 
     def run(row: list[Any]) -> str | None:

@@ -20,10 +20,10 @@ from millstream.pipeline.sql.building import (
     strict,
 )
 from millstream.pipeline.sql.casts import UTC, BadValue, from_micros, micros, midnight, zone_of
+from millstream.pipeline.sql.date_patterns import read, written
 from millstream.pipeline.sql.nodes import AnalysisError, Unsupported
 from millstream.pipeline.sql.numbers import tried
 from millstream.pipeline.sql.operators import plus_months
-from millstream.pipeline.sql.patterns import read, written
 from millstream.pipeline.sql.types import BIGINT, DATE, DOUBLE, INT, NTZ, STRING, TIMESTAMP
 
 _DAYS = ["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
@@ -129,7 +129,7 @@ def _plus_days(day: dt.date, days: int) -> dt.date:
     try:
         return day + dt.timedelta(days=days)
     except OverflowError:
-        raise BadValue(f"{day} and {days} days is out of the years 1 to 9999") from None
+        raise BadValue(f"{day} plus {days} days is outside the years 1 to 9999") from None
 
 
 def _months_between(one: dt.datetime, other: dt.datetime) -> float:
@@ -182,7 +182,7 @@ def _timestamp_diff(unit: str, start: dt.datetime, end: dt.datetime) -> int:
 def _read(text: str, pattern: str) -> dt.datetime:
     found = read(text, pattern)
     if found is None:
-        raise BadValue(f"the text {text!r} is not a time of the pattern {pattern!r}")
+        raise BadValue(f"the text {text!r} is not a time in the pattern {pattern!r}")
     return found
 
 

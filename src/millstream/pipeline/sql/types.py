@@ -186,7 +186,7 @@ def _parse(text: str) -> tuple[Type, str]:
         return struct(fields), rest[1:]
     found = Type(_ALIASES.get(word, word))
     if found not in _SIMPLE:
-        raise ValueError(f"{word!r} is not a type that is known here")
+        raise ValueError(f"{word!r} is not a known type")
     return found, rest
 
 

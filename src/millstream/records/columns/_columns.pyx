@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Records to columns and back, compiled: the inner loops of ``compiled_columns``.
+"""Records to columns and back, compiled: the inner loops of ``compiled``.
 
 Nothing here trusts a fetched byte: every read is preceded by a check against the end of the record, and
 every write goes to a buffer that the caller sized for the worst case.
@@ -14,7 +14,7 @@ from millstream.records._fields cimport (
 )
 
 cdef enum:
-    SPAN = 8  # numbers per batch: see columns.SPAN
+    SPAN = 8  # numbers per batch: see codec_interface.SPAN
 
 cdef int64_t MAX_MS = INT64_MAX // 1000
 cdef int64_t MIN_MS = -(INT64_MAX // 1000)

@@ -3,7 +3,7 @@
 A Fetch response may begin with a batch whose first records were not requested, and end with a partial
 batch. Control batches are left out. So are the batches of aborted transactions, if the caller passes the
 list from the response. No Python code runs per record: batches are walked here, records by
-``compiled_columns``, or by ``numpy_columns`` if there was no compiler.
+``compiled``, or by ``with_numpy`` if there was no compiler.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.records import batch
 from millstream.records.batch import HEADER_SIZE, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 from millstream.records.build import assemble, check_plausible, write_header
 from millstream.records.columns import with_numpy as numpy_columns
-from millstream.records.columns.spans import HEADERS_TYPE, NO_APPEND_TIME, TIMESTAMP_TYPE
+from millstream.records.columns.codec_interface import HEADERS_TYPE, NO_APPEND_TIME, TIMESTAMP_TYPE
 from millstream.records.compression import MAX_DECOMPRESSED, NONE, compress, decompress
 from millstream.records.fetched import NO_END, wanted
 

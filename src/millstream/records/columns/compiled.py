@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from millstream.records.batch import Buffer
 from millstream.records.columns import _columns  # type: ignore[attr-defined]
-from millstream.records.columns.spans import (
+from millstream.records.columns.codec_interface import (
     HEADER_TYPE,
     HEADERS_TYPE,
     SPAN,

@@ -1,4 +1,4 @@
-"""Record columns by numpy and Arrow's kernels, like ``compiled_columns``, for when there was no compiler.
+"""Record columns by numpy and Arrow's kernels, like ``compiled``, for when there was no compiler.
 
 Only finding where each record starts is a loop over records, because each length says where the next
 record begins. Everything else is done for all records at once.
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from millstream.core.errors import CorruptBatch
 from millstream.records.batch import Buffer
 from millstream.records.build import write_headers
-from millstream.records.columns.spans import (
+from millstream.records.columns.codec_interface import (
     HEADER_TYPE,
     HEADERS_TYPE,
     MAX_MS,

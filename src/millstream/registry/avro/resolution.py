@@ -9,7 +9,7 @@ specification, a ``long`` that is read as ``timestamp-millis`` is that many mill
 
 from __future__ import annotations
 
-from millstream.registry.avro.schema import (
+from millstream.registry.avro.types import (
     Array,
     Enum,
     Field,
@@ -120,7 +120,7 @@ class _Comparison:
         if pair in self._known:
             if self._known[pair] and pair not in self._failed_before:
                 return []
-            return [Difference("TYPE_MISMATCH", path, f"{describe(reader)} has changed, as said above")]
+            return [Difference("TYPE_MISMATCH", path, f"{describe(reader)} has changed, as reported above")]
         if not same_name(reader, writer):
             return [
                 Difference("NAME_MISMATCH", f"{path.rstrip('/')}/name", f"{reader.name}, was {writer.name}")

@@ -1,145 +1,37 @@
 """Avro schemas: parse them into types, check them by the specification, and write them back.
 
-A named type is one object wherever it is used, so a recursive schema is a graph with a cycle. Types hold full
-names. ``canonical`` shortens names the way Avro's own library does. Confluent's registry stores schemas in
-that form, so the same text is the same schema in both registries.
+``canonical`` shortens names the way Avro's own library does. Confluent's registry stores schemas in that
+form, so the same text is the same schema in both registries.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 from millstream.core.errors import InvalidSchema
+from millstream.registry.avro.resolution import problems
+from millstream.registry.avro.types import (
+    NO_VALUE,
+    PRIMITIVES,
+    Array,
+    Enum,
+    Field,
+    Fixed,
+    Map,
+    Named,
+    Primitive,
+    Record,
+    Type,
+    Union,
+    describe,
+    fits,
+)
 from millstream.registry.schema import MAX_DEPTH, Difference, compact, json_document
 
-PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ORDERS = ("ascending", "descending", "ignore")
-_WHOLE = {"int": 2**31, "long": 2**63}
-# The types that the specification's logical types may annotate. Other logical types, and these on any other
-# type, are ignored.
-_STANDS_ON: dict[str, tuple[str, ...]] = {
-    "decimal": ("bytes", "fixed"),
-    "big-decimal": ("bytes",),
-    "uuid": ("string", "fixed"),
-    "duration": ("fixed",),
-    "date": ("int",),
-    "time-millis": ("int",),
-    "time-micros": ("long",),
-    **{
-        f"{local}timestamp-{unit}": ("long",)
-        for local in ("", "local-")
-        for unit in ("millis", "micros", "nanos")
-    },
-}
-_NONE: Any = object()  # no value, which is different from null
-
-
-@dataclass(slots=True, eq=False)
-class Type:
-    """A type. ``properties`` are its attributes beyond those that Avro defines for its kind; ``logicalType``
-    is among them."""
-
-    properties: dict[str, Any] = field(default_factory=dict, kw_only=True)
-
-    @property
-    def kind(self) -> str:
-        return type(self).__name__.lower()
-
-    @property
-    def logical(self) -> str | None:
-        """The logical type. One that is not valid for this type is ignored, as the specification requires."""
-        name = self.properties.get("logicalType")
-        if not isinstance(name, str) or self.kind not in _STANDS_ON.get(name, ()):
-            return None
-        return None if name == "decimal" and not self._is_decimal() else name
-
-    @property
-    def digits(self) -> tuple[int, int]:
-        """The precision and the scale of a decimal."""
-        return self.properties["precision"], self.properties.get("scale", 0)
-
-    def _is_decimal(self) -> bool:
-        precision, scale = self.properties.get("precision"), self.properties.get("scale", 0)
-        if type(precision) is not int or type(scale) is not int:  # a bool does not count
-            return False
-        return precision > 0 and 0 <= scale <= precision
-
-
-@dataclass(slots=True, eq=False)
-class Primitive(Type):
-    name: str
-
-    @property
-    def kind(self) -> str:
-        return self.name
-
-
-@dataclass(slots=True, eq=False)
-class Array(Type):
-    items: Type
-
-
-@dataclass(slots=True, eq=False)
-class Map(Type):
-    values: Type
-
-
-@dataclass(slots=True, eq=False)
-class Union(Type):
-    branches: tuple[Type, ...]
-
-
-@dataclass(slots=True, eq=False)
-class Named(Type):
-    """A named type. ``name`` and ``aliases`` are full names."""
-
-    name: str
-    aliases: tuple[str, ...] = ()
-    doc: str | None = None
-
-    @property
-    def simple(self) -> str:
-        return self.name.rpartition(".")[2]
-
-    @property
-    def namespace(self) -> str:
-        return self.name.rpartition(".")[0]
-
-
-@dataclass(slots=True, eq=False)
-class Fixed(Named):
-    size: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Enum(Named):
-    symbols: tuple[str, ...] = ()
-    default: str | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Field:
-    name: str
-    type: Type
-    default: Any = _NONE
-    aliases: tuple[str, ...] = ()
-    doc: str | None = None
-    order: str = "ascending"
-    properties: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def has_default(self) -> bool:
-        return self.default is not _NONE
-
-
-@dataclass(slots=True, eq=False)
-class Record(Named):
-    fields: tuple[Field, ...] = ()
-    is_error: bool = False
 
 
 class AvroSchema:
@@ -160,8 +52,6 @@ class AvroSchema:
         return compact(_Writer(self.foreign, full_names=True).written(self.root, ""))
 
     def problems_reading(self, writer: AvroSchema) -> list[Difference]:
-        from millstream.registry.avro.resolution import problems
-
         return problems(self.root, writer.root)
 
     def document(self) -> Any:
@@ -200,8 +90,8 @@ class _Parser:
             return self._union(value, namespace, path, depth)
         if not isinstance(value, dict):
             raise InvalidSchema(f"{path}: {compact(value)} is not a type; it is a name, an object or a list")
-        kind = value.get("type", _NONE)
-        if kind is _NONE:
+        kind = value.get("type", NO_VALUE)
+        if kind is NO_VALUE:
             raise InvalidSchema(f"{path}: no type: {compact(value)[:80]}")
         if not isinstance(kind, str):
             # {"type": {"type": "string"}} or {"type": ["null", "string"]}: a type in an extra pair of braces
@@ -249,7 +139,7 @@ class _Parser:
         seen: set[str] = set()
         for branch in branches:
             if isinstance(branch, Union):
-                raise InvalidSchema(f"{path}: a union can't stand in a union")
+                raise InvalidSchema(f"{path}: a union can't contain a union")
             name = branch.name if isinstance(branch, Named) else branch.kind
             if name in seen:
                 raise InvalidSchema(f"{path}: a union has {name!r} twice")
@@ -264,10 +154,10 @@ class _Parser:
         if space is None:
             space = ""
         if not isinstance(space, str):
-            raise InvalidSchema(f"{path}: namespace {compact(space)} is not a text")
+            raise InvalidSchema(f"{path}: namespace {compact(space)} is not text")
         name = _full_name(given, space, path)
         if name in PRIMITIVES:
-            raise InvalidSchema(f"{path}: {name!r} is the name of a type of Avro's own")
+            raise InvalidSchema(f"{path}: {name!r} is the name of one of Avro's own types")
         if name in self._names:
             raise InvalidSchema(f"{path}: {name!r} is defined twice")
         own = name.rpartition(".")[0]
@@ -311,7 +201,7 @@ class _Parser:
         made = Field(
             name,
             self.type(value["type"], namespace, _within(path, "type"), depth + 1),
-            value.get("default", _NONE),
+            value.get("default", NO_VALUE),
             tuple(_texts(value, "aliases", path)),
             _text_or_none(value, "doc"),
             order,
@@ -365,7 +255,7 @@ def _full_name(name: str, namespace: str, path: str) -> str:
 
 
 def _texts(value: Mapping[str, Any], key: str, path: str, *, needed: bool = False) -> Iterator[str]:
-    given = value.get(key, _NONE if needed else [])
+    given = value.get(key, NO_VALUE if needed else [])
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise InvalidSchema(f"{path}: {key} must be a list of names")
     return iter(given)
@@ -374,50 +264,6 @@ def _texts(value: Mapping[str, Any], key: str, path: str, *, needed: bool = Fals
 def _text_or_none(value: Mapping[str, Any], key: str) -> str | None:
     given = value.get(key)
     return given if isinstance(given, str) else None
-
-
-def describe(type: Type) -> str:
-    """A short description of a type, for messages."""
-    if isinstance(type, Union):
-        return " or ".join(describe(branch) for branch in type.branches)
-    return f"{type.kind} {type.name}" if isinstance(type, Named) else type.kind
-
-
-def fits(type: Type, value: Any) -> bool:
-    """True if a JSON value can be a default of a type. In a union, any branch may match (since Avro 1.12)."""
-    match type:
-        case Primitive(name="null"):
-            return value is None
-        case Primitive(name="boolean"):
-            return isinstance(value, bool)
-        case Primitive(name="int" | "long"):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            return whole and -_WHOLE[type.name] <= value < _WHOLE[type.name]
-        case Primitive(name="float" | "double"):
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            return number or value in ("NaN", "Infinity", "-Infinity")
-        case Primitive(name="bytes"):
-            return isinstance(value, str) and all(ord(each) < 256 for each in value)
-        case Fixed():
-            return (
-                isinstance(value, str) and len(value) == type.size and all(ord(each) < 256 for each in value)
-            )
-        case Primitive():
-            return isinstance(value, str)
-        case Enum():
-            return isinstance(value, str) and value in type.symbols
-        case Array():
-            return isinstance(value, list) and all(fits(type.items, each) for each in value)
-        case Map():
-            return isinstance(value, dict) and all(fits(type.values, each) for each in value.values())
-        case Union():
-            return any(fits(branch, value) for branch in type.branches)
-        case Record():
-            return isinstance(value, dict) and all(
-                fits(each.type, value[each.name]) if each.name in value else each.has_default
-                for each in type.fields
-            )
-    raise AssertionError(type)
 
 
 # ---- writing ------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from millstream.core.pattern import BadPattern, search_pattern
-from millstream.registry.json.schema import COMBINATIONS, Node
+from millstream.core.user_regex import BadPattern, search_pattern
+from millstream.registry.json.document import COMBINATIONS, SchemaNode
 
 # If a schema has one of these, ``unevaluated...`` depends on more than its own properties and items.
 _IN_PLACE = (*COMBINATIONS, "$ref", "$dynamicRef", "$recursiveRef", "if", "dependentSchemas")
@@ -14,23 +14,23 @@ _IN_PLACE = (*COMBINATIONS, "$ref", "$dynamicRef", "$recursiveRef", "if", "depen
 class Content(NamedTuple):
     """The schemas of an object's properties: by name, by pattern, and the rest, with the rest's keyword."""
 
-    named: dict[str, Node]
-    patterns: dict[str, Node]
-    rest: Node
+    named: dict[str, SchemaNode]
+    patterns: dict[str, SchemaNode]
+    rest: SchemaNode
     word: str
 
     @classmethod
-    def of(cls, node: Node) -> Content:
+    def of(cls, node: SchemaNode) -> Content:
         word, rest = _rest_of(node, "additionalProperties", "unevaluatedProperties")
         return cls(node.schemas("properties"), node.schemas("patternProperties"), rest, word)
 
-    def by_pattern(self, name: str) -> tuple[list[Node], bool]:
+    def by_pattern(self, name: str) -> tuple[list[SchemaNode], bool]:
         """The schemas whose pattern matches, and whether every pattern could be checked."""
         matched = [(matches_pattern(pattern, name), schema) for pattern, schema in self.patterns.items()]
         certain = all(matches is not None for matches, _ in matched)
         return [schema for matches, schema in matched if matches], certain
 
-    def certain(self, name: str) -> list[Node]:
+    def certain(self, name: str) -> list[SchemaNode]:
         """The schemas that certainly apply to the property with this name."""
         by_pattern, certain = self.by_pattern(name)
         if name in self.named:
@@ -41,12 +41,12 @@ class Content(NamedTuple):
 class Elements(NamedTuple):
     """The schemas of an array's elements: the first few, and the rest, with the rest's keyword."""
 
-    first: list[Node]
-    rest: Node
+    first: list[SchemaNode]
+    rest: SchemaNode
     word: str
 
     @classmethod
-    def of(cls, node: Node) -> Elements:
+    def of(cls, node: SchemaNode) -> Elements:
         first = node.tuple()
         word = "additionalItems" if first and node.get("prefixItems") is None else "items"
         word, rest = _rest_of(node, word, "unevaluatedItems")
@@ -62,7 +62,7 @@ REST = {
 }
 
 
-def _rest_of(node: Node, additional: str, unevaluated: str) -> tuple[str, Node]:
+def _rest_of(node: SchemaNode, additional: str, unevaluated: str) -> tuple[str, SchemaNode]:
     for word in (additional, unevaluated):
         schema = node.schema(word)
         if schema is not None and not (word == unevaluated and depends_on_others(node, word)):
@@ -70,7 +70,7 @@ def _rest_of(node: Node, additional: str, unevaluated: str) -> tuple[str, Node]:
     return additional, node.anything()
 
 
-def depends_on_others(node: Node, word: str) -> bool:
+def depends_on_others(node: SchemaNode, word: str) -> bool:
     """True if what ``unevaluated...`` applies to depends on what is combined with the schema."""
     schema = node.schema(word)
     beside = (*_IN_PLACE, "contains") if word == "unevaluatedItems" else _IN_PLACE

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millstream.registry.json.content import REST, Content, Elements, depends_on_others, matches_pattern
+from millstream.registry.json.document import SchemaNode
 from millstream.registry.json.keywords import (
     WORDS,
     Change,
@@ -24,14 +25,13 @@ from millstream.registry.json.keywords import (
     strings,
 )
 from millstream.registry.json.overlap import TYPES, Overlaps, accepts_all
-from millstream.registry.json.schema import Node
 from millstream.registry.json.verdicts import COMPATIBLE, MEANING
 from millstream.registry.schema import Difference
 
 _Pair = tuple[int, int]
 
 
-def incompatible(original: Node, update: Node) -> list[Difference]:
+def incompatible(original: SchemaNode, update: SchemaNode) -> list[Difference]:
     """The changes that may make a valid document invalid, and where they are."""
     return [
         Difference(kind, path, MEANING.get(kind, ""))
@@ -40,7 +40,7 @@ def incompatible(original: Node, update: Node) -> list[Difference]:
     ]
 
 
-def changes(original: Node, update: Node) -> list[Change]:
+def changes(original: SchemaNode, update: SchemaNode) -> list[Change]:
     """Every change. A pair of schemas that contains itself is assumed to be compatible, and conclusions drawn
     from that may be wrong. So recursive schemas are compared until no new incompatible pair is found."""
     failed: dict[_Pair, list[Change]] = {}
@@ -69,7 +69,7 @@ class _Comparison:
         self._overlaps = Overlaps()
         self.assumed = False
 
-    def compare(self, original: Node, update: Node) -> list[Change]:
+    def compare(self, original: SchemaNode, update: SchemaNode) -> list[Change]:
         pair = id(original), id(update)
         if pair in self.known:
             return self.known[pair]
@@ -84,11 +84,11 @@ class _Comparison:
         self.known[pair] = found
         return found
 
-    def _covers(self, update: Node, original: Node) -> bool:
+    def _covers(self, update: SchemaNode, original: SchemaNode) -> bool:
         """True if everything that is valid by ``original`` is valid by ``update``."""
         return _compatible(self.compare(original, update))
 
-    def _compared(self, original: Node, update: Node) -> list[Change]:
+    def _compared(self, original: SchemaNode, update: SchemaNode) -> list[Change]:
         if original.kind != "combined" and update.kind == "combined":
             found = self._into_combination(original, update)
             if found is not None:
@@ -124,7 +124,7 @@ class _Comparison:
 
     # Combinations ------------------------------------------------------------------------------------
 
-    def _into_combination(self, original: Node, update: Node) -> list[Change] | None:
+    def _into_combination(self, original: SchemaNode, update: SchemaNode) -> list[Change] | None:
         if len(update.parts) == 1:
             found = self.compare(original, update.parts[0])
             return found if _compatible(found) else None
@@ -140,7 +140,7 @@ class _Comparison:
                 return [*found, ("SUM_TYPE_EXTENDED", "")]
         return overlapping or None
 
-    def _out_of_combination(self, original: Node, update: Node) -> list[Change] | None:
+    def _out_of_combination(self, original: SchemaNode, update: SchemaNode) -> list[Change] | None:
         if len(original.parts) == 1:
             found = self.compare(original.parts[0], update)
             return found if _compatible(found) else None
@@ -151,7 +151,7 @@ class _Comparison:
                     return [*found, ("PRODUCT_TYPE_NARROWED", "")]
         return None
 
-    def _combinations(self, original: Node, update: Node) -> list[Change]:
+    def _combinations(self, original: SchemaNode, update: SchemaNode) -> list[Change]:
         found: list[Change] = []
         if original.criterion != update.criterion:
             one_before, one_now = len(original.parts) == 1, len(update.parts) == 1
@@ -191,7 +191,7 @@ class _Comparison:
                     found += _below(paths[at], self.compare(part, candidate))
         return found + self._overlapping(original, {at: other for other, at in matched.items()}, update)
 
-    def _overlapping(self, original: Node, chosen: dict[int, int], update: Node) -> list[Change]:
+    def _overlapping(self, original: SchemaNode, chosen: dict[int, int], update: SchemaNode) -> list[Change]:
         """The places where data that fits one alternative may fit another as well, and so is no longer valid.
         ``chosen``: the alternative of ``update`` that takes over each part of ``original``."""
         if update.criterion != "oneOf":
@@ -213,7 +213,7 @@ class _Comparison:
                 found.append((kind, f"oneOf/{third}"))
         return list(dict.fromkeys(found))
 
-    def _valid_types(self, original: Node, parts: Sequence[Node]) -> frozenset[str]:
+    def _valid_types(self, original: SchemaNode, parts: Sequence[SchemaNode]) -> frozenset[str]:
         """The types that valid data may have had. If two alternatives of a oneOf accept all values of a type,
         no such value was valid. For example, an alternative without ``type`` that has only keywords for
         objects accepts every string."""
@@ -224,14 +224,14 @@ class _Comparison:
         named = {"number" if type == "integer" else type for type in named}
         return frozenset(type for type in named if sum(accepts_all(part, type) for part in parts) < 2)
 
-    def _negations(self, original: Node, update: Node) -> list[Change]:
+    def _negations(self, original: SchemaNode, update: SchemaNode) -> list[Change]:
         # The set of values that must not match may only shrink.
         before, now = original.schema("not"), update.schema("not")
         assert before is not None
         assert now is not None
         return [("NOT_TYPE_NARROWED" if self._covers(before, now) else "NOT_TYPE_EXTENDED", "not")]
 
-    def _conditions(self, original: Node, update: Node) -> list[Change]:
+    def _conditions(self, original: SchemaNode, update: SchemaNode) -> list[Change]:
         before, now = (node.schema("if") or node.anything() for node in (original, update))
         if not (self._covers(before, now) and self._covers(now, before)):
             return [("CONDITION_NOT_CHECKED", "if")]
@@ -243,7 +243,7 @@ class _Comparison:
 
     # Objects -----------------------------------------------------------------------------------------
 
-    def _objects(self, original: Node, update: Node) -> list[Change]:
+    def _objects(self, original: SchemaNode, update: SchemaNode) -> list[Change]:
         if depends_on_others(update, "unevaluatedProperties"):
             identical = original.identical(update)
             return [] if identical else [("UNEVALUATED_NOT_CHECKED", "unevaluatedProperties")]
@@ -263,7 +263,7 @@ class _Comparison:
         found += self._names(original, update, before)
         return found + bounds(original, update, ("maxProperties", "minProperties"))
 
-    def _removed(self, schema: Node, now: Content, name: str) -> list[Change]:
+    def _removed(self, schema: SchemaNode, now: Content, name: str) -> list[Change]:
         applying, _ = now.by_pattern(name)
         if applying:
             return []  # compared in _patterns
@@ -276,7 +276,7 @@ class _Comparison:
         covered = "IS_COVERED" if _compatible(made) else "NOT_COVERED"
         return [*made, (f"PROPERTY_REMOVED_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
-    def _added(self, before: Content, update: Node, schema: Node, name: str) -> list[Change]:
+    def _added(self, before: Content, update: SchemaNode, schema: SchemaNode, name: str) -> list[Change]:
         what = "OPTIONAL_PROPERTY"
         if name in (update.get("required") or ()):
             what = "REQUIRED_PROPERTY_WITH_DEFAULT" if "default" in schema.raw else "REQUIRED_PROPERTY"
@@ -316,7 +316,7 @@ class _Comparison:
                 found.append(("PATTERN_PROPERTIES_REMOVED", f"patternProperties/{pattern}"))
         return list(dict.fromkeys(found))
 
-    def _names(self, original: Node, update: Node, before: Content) -> list[Change]:
+    def _names(self, original: SchemaNode, update: SchemaNode, before: Content) -> list[Change]:
         then, since = original.schema("propertyNames"), update.schema("propertyNames")
         if since is None or since.kind == "any":
             return []
@@ -325,7 +325,7 @@ class _Comparison:
         open_names = before.rest.kind != "none"
         return [(f"PROPERTY_NAMES_{'ADDED' if open_names else 'NOT_CHECKED'}", "propertyNames")]
 
-    def _dependencies(self, original: Node, update: Node) -> list[Change]:
+    def _dependencies(self, original: SchemaNode, update: SchemaNode) -> list[Change]:
         found: list[Change] = []
         before, now = needed(original), needed(update)
         for name in dict.fromkeys((*before, *now)):
@@ -364,7 +364,7 @@ class _Comparison:
 
     # Arrays ------------------------------------------------------------------------------------------
 
-    def _arrays(self, original: Node, update: Node) -> list[Change]:
+    def _arrays(self, original: SchemaNode, update: SchemaNode) -> list[Change]:
         if depends_on_others(update, "unevaluatedItems"):
             return [] if original.identical(update) else [("UNEVALUATED_NOT_CHECKED", "unevaluatedItems")]
         before, now = Elements.of(original), Elements.of(update)
@@ -405,7 +405,7 @@ class _Comparison:
         covered = "IS_COVERED" if _compatible(made) else "NOT_COVERED"
         return [*made, (f"{what}_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
-    def _contained(self, original: Node, update: Node) -> list[Change]:
+    def _contained(self, original: SchemaNode, update: SchemaNode) -> list[Change]:
         then, since = original.schema("contains"), update.schema("contains")
         least, most = update.get("minContains"), update.get("maxContains")
         if since is None or (least == 0 and most is None):
@@ -420,7 +420,7 @@ class _Comparison:
         return found
 
 
-def _unknown(original: Node, update: Node) -> list[Change]:
+def _unknown(original: SchemaNode, update: SchemaNode) -> list[Change]:
     return [] if original.identical(update) else [("KEYWORD_NOT_CHECKED", "")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from millstream.registry.json.schema import Node
+from millstream.registry.json.document import SchemaNode
 from millstream.registry.schema import compact
 
 Change = tuple[str, str]  # its kind, and where it is: a path relative to the pair of schemas compared
@@ -32,7 +32,7 @@ _NUMBER_KINDS = {
 }
 
 
-def bounds(original: Node, update: Node, words: Sequence[str]) -> list[Change]:
+def bounds(original: SchemaNode, update: SchemaNode, words: Sequence[str]) -> list[Change]:
     found: list[Change] = []
     for word in words:
         before, now = _number(original, word), _number(update, word)
@@ -48,14 +48,14 @@ def bounds(original: Node, update: Node, words: Sequence[str]) -> list[Change]:
     return found
 
 
-def _number(node: Node, word: str) -> Decimal | None:
+def _number(node: SchemaNode, word: str) -> Decimal | None:
     value = node.get(word)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Decimal(1) if word == "minContains" else None
     return Decimal(str(value))
 
 
-def strings(original: Node, update: Node) -> list[Change]:
+def strings(original: SchemaNode, update: SchemaNode) -> list[Change]:
     found = bounds(original, update, ("maxLength", "minLength"))
     before, now = original.get("pattern"), update.get("pattern")
     if before != now:
@@ -64,7 +64,7 @@ def strings(original: Node, update: Node) -> list[Change]:
     return found
 
 
-def numbers(original: Node, update: Node) -> list[Change]:
+def numbers(original: SchemaNode, update: SchemaNode) -> list[Change]:
     words = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
     found = bounds(original, update, words)
     before, now = _number(original, "multipleOf"), _number(update, "multipleOf")
@@ -86,7 +86,7 @@ def numbers(original: Node, update: Node) -> list[Change]:
     return found
 
 
-def enums(original: Node, update: Node) -> list[Change]:
+def enums(original: SchemaNode, update: SchemaNode) -> list[Change]:
     before = {compact(each) for each in original.get("enum")}
     now = {compact(each) for each in update.get("enum")}
     if before == now:
@@ -95,12 +95,12 @@ def enums(original: Node, update: Node) -> list[Change]:
     return [(f"ENUM_ARRAY_{kind}", "enum")]
 
 
-def constants(original: Node, update: Node) -> list[Change]:
+def constants(original: SchemaNode, update: SchemaNode) -> list[Change]:
     same = compact(original.get("const")) == compact(update.get("const"))
     return [] if same else [("ENUM_ARRAY_CHANGED", "const")]
 
 
-def required(original: Node, update: Node) -> list[Change]:
+def required(original: SchemaNode, update: SchemaNode) -> list[Change]:
     """Names that became required or no longer are. Newly declared properties are reported elsewhere."""
     found: list[Change] = []
     before, now = original.get("required") or (), update.get("required") or ()
@@ -116,7 +116,7 @@ def required(original: Node, update: Node) -> list[Change]:
     return found
 
 
-def needed(node: Node) -> dict[str, set[str]]:
+def needed(node: SchemaNode) -> dict[str, set[str]]:
     """The properties that require other properties, with the names of those."""
     found: dict[str, set[str]] = {}
     for word in ("dependencies", "dependentRequired"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.registry.json.schema import Node
+from millstream.registry.json.document import SchemaNode
 from millstream.registry.schema import compact
 
 TYPES = frozenset(("string", "number", "boolean", "null", "object", "array"))
@@ -22,7 +22,7 @@ class Overlaps:
         self._known: dict[tuple[int, int, frozenset[str]], bool] = {}
         self._types: dict[int, frozenset[str]] = {}
 
-    def disjoint(self, one: Node, other: Node, types: frozenset[str] = TYPES) -> bool:
+    def disjoint(self, one: SchemaNode, other: SchemaNode, types: frozenset[str] = TYPES) -> bool:
         """True if certainly no document of one of these types is valid by both."""
         asked = id(one), id(other), types
         if asked not in self._known:
@@ -30,14 +30,14 @@ class Overlaps:
             self._known[asked] = self._disjoint(one, other, types)
         return self._known[asked]
 
-    def types(self, node: Node) -> frozenset[str]:
+    def types(self, node: SchemaNode) -> frozenset[str]:
         """The types that a valid document may have."""
         if id(node) not in self._types:
             self._types[id(node)] = TYPES  # until computed: the answer where a schema contains itself
             self._types[id(node)] = self._types_of(node)
         return self._types[id(node)]
 
-    def _types_of(self, node: Node) -> frozenset[str]:
+    def _types_of(self, node: SchemaNode) -> frozenset[str]:
         if node.kind == "none":
             return frozenset()
         if node.kind == "combined":
@@ -49,7 +49,7 @@ class Overlaps:
             return frozenset(map(_type_of, _values(node)))
         return frozenset((node.kind,)) if node.kind in TYPES and "type" in node.raw else TYPES
 
-    def _disjoint(self, one: Node, other: Node, types: frozenset[str]) -> bool:
+    def _disjoint(self, one: SchemaNode, other: SchemaNode, types: frozenset[str]) -> bool:
         common = types & self.types(one) & self.types(other)
         if not common:
             return True
@@ -61,7 +61,7 @@ class Overlaps:
             return not set(map(_key, _values(one))) & set(map(_key, _values(other)))
         return one.kind == other.kind == "object" and common == {"object"} and self._told_apart(one, other)
 
-    def _told_apart(self, one: Node, other: Node) -> bool:
+    def _told_apart(self, one: SchemaNode, other: SchemaNode) -> bool:
         for name in {*(one.get("required") or ()), *(other.get("required") or ())}:
             mine, its = _property(one, name), _property(other, name)
             if any(each is not None and each.kind == "none" for each in (mine, its)):
@@ -71,20 +71,20 @@ class Overlaps:
         return False
 
 
-def accepts_all(node: Node, type: str) -> bool:
+def accepts_all(node: SchemaNode, type: str) -> bool:
     """True if every value of a type is certainly valid."""
     untyped = node.kind in TYPES and node.kind != type and "type" not in node.raw
     return node.kind == "any" or untyped
 
 
-def _property(node: Node, name: str) -> Node | None:
+def _property(node: SchemaNode, name: str) -> SchemaNode | None:
     """The schema of a property, or that of properties without a name in the schema; None if unknown."""
     if name in (named := node.schemas("properties")):
         return named[name]
     return None if node.get("patternProperties") else node.schema("additionalProperties")
 
 
-def _values(node: Node) -> list[Any]:
+def _values(node: SchemaNode) -> list[Any]:
     return list(node.get("enum")) if node.kind == "enum" else [node.get("const")]
 
 

@@ -39,8 +39,8 @@ COMPATIBLE = frozenset(_COMPATIBLE.split())
 _IF_YOU_KNOW = "; if you know that it keeps older data valid, register it with the level NONE"
 
 MEANING = {
-    "TYPE_CHANGED": "it is of another type now",
-    "TYPE_NARROWED": "a number that is not whole was valid before",
+    "TYPE_CHANGED": "its type has changed",
+    "TYPE_NARROWED": "numbers with a fraction were valid before",
     "REQUIRED_ATTRIBUTE_ADDED": "it was optional before, and has no default",
     "REQUIRED_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL": "older data lacks it, or has something else there",
     "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL": "older data may have something else there, as"
@@ -52,7 +52,8 @@ MEANING = {
     ' "additionalProperties" is false',
     "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "what older data has there does not fit"
     " what is allowed there now",
-    "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "older data may have what does not fit",
+    "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "older data may have values"
+    " that do not fit",
     "ADDITIONAL_PROPERTIES_REMOVED": "older data may have properties that are not named",
     "ADDITIONAL_PROPERTIES_NARROWED": "older data may have any properties",
     "ENUM_ARRAY_NARROWED": "values are missing that older data may have",
@@ -65,13 +66,13 @@ MEANING = {
     "TYPE_ADDED": "older data may be of any type, as there was no type",
     "REQUIRED_ATTRIBUTE_WITH_DEFAULT_ADDED": "it was optional before",
     "SUM_TYPE_OVERLAPS": "data that fits one alternative fits this one as well, and oneOf allows one only",
-    "NOT_TYPE_EXTENDED": "what must not be there is not known to be less than before",
+    "NOT_TYPE_EXTENDED": "it may exclude more than before",
     "PATTERN_PROPERTIES_ADDED": "older data may have something else under such a name",
     "PATTERN_PROPERTIES_REMOVED": "older data may have such properties, with values that do not fit"
     ' "additionalProperties"',
     "PROPERTY_NAMES_ADDED": "older data may have other names",
     "CONTAINS_ADDED": "older data may lack such an element",
-    "MAX_CONTAINS_COUNTS_MORE": "elements count now that did not before",
+    "MAX_CONTAINS_COUNTS_MORE": "elements count that did not count before",
     # The following can be shown neither to keep old data valid nor to break it.
     "CONDITION_NOT_CHECKED": f"not checked: the condition itself has changed{_IF_YOU_KNOW}",
     "OVERLAP_NOT_CHECKED": "not checked: data that fits one alternative may fit this one as well, and oneOf"

@@ -8,11 +8,12 @@ make old data unreadable, or readable as something else.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from google.protobuf import descriptor_pb2
 
-from millstream.registry.protobuf.schema import File, ProtobufSchema
+from millstream.registry.protobuf.text import File
 from millstream.registry.schema import Difference
 
 Field: TypeAlias = descriptor_pb2.FieldDescriptorProto
@@ -30,13 +31,13 @@ _MEANING = {
     "MESSAGE_REMOVED": "data of this message could not be read any more",
     "FIELD_KIND_CHANGED": "a number or text, a message and a map are encoded in different ways",
     "FIELD_SCALAR_KIND_CHANGED": "the new type reads the bytes of the old one as something else",
-    "FIELD_NAMED_TYPE_CHANGED": "it is of another message now",
+    "FIELD_NAMED_TYPE_CHANGED": "it has another message type now",
     "FIELD_NUMERIC_LABEL_CHANGED": "a single number and a list of them are encoded in different ways",
     "REQUIRED_FIELD_ADDED": "older data may not have it",
-    "REQUIRED_FIELD_REMOVED": "readers of the older schema insist on it",
+    "REQUIRED_FIELD_REMOVED": "readers of the older schema require it",
     "ONEOF_FIELD_REMOVED": "older data may have this alternative, and would have none",
     "MULTIPLE_FIELDS_MOVED_TO_ONEOF": "older data may have several of them at once",
-    "FIELD_MOVED_TO_EXISTING_ONEOF": "older data may have it beside another of the oneof",
+    "FIELD_MOVED_TO_EXISTING_ONEOF": "older data may have it together with another field of the oneof",
 }
 _NUMBERS, _ZIGZAG, _TEXT = "number", "zigzag", "text"
 _SCALAR_KINDS = {
@@ -57,7 +58,16 @@ _SCALAR_KINDS = {
 }
 
 
-def incompatible(original: ProtobufSchema, update: ProtobufSchema) -> list[Difference]:
+class Compiled(Protocol):
+    """A ``.proto`` file, and the files that it imports, by name."""
+
+    @property
+    def root(self) -> File: ...
+    @property
+    def files(self) -> Mapping[str, File]: ...
+
+
+def incompatible(original: Compiled, update: Compiled) -> list[Difference]:
     """The changes because of which data of ``original`` can't be read with ``update``."""
     return [
         Difference(kind, path, _MEANING.get(kind, ""))
@@ -66,7 +76,7 @@ def incompatible(original: ProtobufSchema, update: ProtobufSchema) -> list[Diffe
     ]
 
 
-def changes(original: ProtobufSchema, update: ProtobufSchema) -> list[tuple[str, str]]:
+def changes(original: Compiled, update: Compiled) -> list[tuple[str, str]]:
     """Every change, and where it is: messages by name, fields by number."""
     comparison = _Comparison(_Types(original), _Types(update))
     if original.root.package != update.root.package:
@@ -84,7 +94,7 @@ class _Type(NamedTuple):
 class _Types:
     """The messages and enums of a file and of all it imports, by their full names."""
 
-    def __init__(self, schema: ProtobufSchema) -> None:
+    def __init__(self, schema: Compiled) -> None:
         self._found: dict[str, _Type] = {}
         for file in schema.files.values():
             prefix = f".{file.package}" if file.package else ""

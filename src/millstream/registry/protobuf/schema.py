@@ -2,7 +2,7 @@
 
 Both become descriptors, made by protoc, the compiler that also generates everyone's classes. Comparing,
 decoding and the stored text all use the descriptors. The text is written from the descriptor
-(``protobuf_text``), so the same file has the same id in either form.
+(``text``), so the same file has the same id in either form.
 Comments are not kept. A file that can't be written back without loss (editions, custom options) is kept
 unchanged.
 """
@@ -17,15 +17,15 @@ import re
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 
 from millstream.core.errors import InvalidSchema
+from millstream.registry.protobuf.diff import incompatible
+from millstream.registry.protobuf.text import File, json_name, ordered, written
 from millstream.registry.schema import Difference
-
-File: TypeAlias = descriptor_pb2.FileDescriptorProto
 
 _SERIALIZED = re.compile(rb"AddSerializedFile\((b(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"))\)", re.DOTALL)
 _compiling = threading.Lock()  # the process has only one compiler
@@ -59,13 +59,9 @@ class ProtobufSchema:
         return self._written(self.root)
 
     def normalized(self) -> str:
-        from millstream.registry.protobuf.text import ordered
-
         return self._written(ordered(self.root))
 
     def _written(self, file: File) -> str:
-        from millstream.registry.protobuf.text import written
-
         text = written(file)
         if text is not None:
             try:
@@ -81,8 +77,6 @@ class ProtobufSchema:
         return base64.b64encode(self.root.SerializeToString()).decode("ascii")
 
     def problems_reading(self, writer: ProtobufSchema) -> list[Difference]:
-        from millstream.registry.protobuf.diff import incompatible
-
         return incompatible(writer, self)
 
 
@@ -117,11 +111,6 @@ def _strip_message(message: descriptor_pb2.DescriptorProto) -> None:
             field.ClearField("json_name")
     for nested in message.nested_type:
         _strip_message(nested)
-
-
-def json_name(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def _check_name(name: str) -> None:
@@ -172,8 +161,6 @@ def _compiled(name: str, text: str | None, imported: dict[str, str]) -> list[Fil
 
 
 def _as_text(file: File, path: str) -> str:
-    from millstream.registry.protobuf.text import written
-
     text = written(file)
     if text is None:
         raise InvalidSchema(f"{path!r} is a descriptor that has no text as a .proto file")
@@ -204,7 +191,7 @@ def _pool(files: list[File]) -> descriptor_pool.DescriptorPool:
             pool.Add(file)
         except (TypeError, DecodeError) as error:
             raise InvalidSchema(
-                f"the descriptor is not whole: {' '.join(str(error).split())[:300]}"
+                f"the descriptor is incomplete: {' '.join(str(error).split())[:300]}"
             ) from None
     return pool
 

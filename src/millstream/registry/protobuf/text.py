@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, text_format
 
-from millstream.registry.protobuf.schema import json_name
-
+File: TypeAlias = descriptor_pb2.FileDescriptorProto
 Field: TypeAlias = descriptor_pb2.FieldDescriptorProto
 Message: TypeAlias = descriptor_pb2.DescriptorProto
 
@@ -33,10 +32,15 @@ _LAST_FIELD = 536_870_911
 _LAST_ENUM = 2**31 - 1
 
 
-def ordered(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
+def json_name(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def ordered(file: File) -> File:
     """The same file, with everything sorted whose order has no meaning. Messages keep their order, because
     records name them by position."""
-    copy = descriptor_pb2.FileDescriptorProto()
+    copy = File()
     copy.CopyFrom(file)
     if not copy.public_dependency and not copy.weak_dependency:
         copy.dependency[:] = sorted(copy.dependency)
@@ -68,7 +72,7 @@ def _order_enum(enum: descriptor_pb2.EnumDescriptorProto) -> None:
     enum.value.extend(copies)
 
 
-def written(file: descriptor_pb2.FileDescriptorProto) -> str | None:
+def written(file: File) -> str | None:
     """The text of a file; None if this module can't write it."""
     if file.syntax not in ("", "proto2", "proto3"):
         return None

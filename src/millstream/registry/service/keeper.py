@@ -1,8 +1,8 @@
 """The registry's thread for its topic: it keeps the store up to date, and writes changes to the topic.
 
 Rules. Everything in the store came from the topic. A change is decided with everything in the topic known,
-and written only if no other registry has written since (``client.protocol.journal`` says how). When a
-change is answered, it is in the topic and in the store.
+and written only if no other registry has written since (``client.protocol.fenced_partition`` says how). When
+a change is answered, it is in the topic and in the store.
 
 Several registries may share a topic, and no id or version is given out twice. If another registry was
 faster, a change is decided again after a random pause, so that two registries do not fence each other for
@@ -26,7 +26,7 @@ from typing import Any
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.protocol.journal import Journal, Record
+from millstream.client.protocol.fenced_partition import FencedPartition, Record
 from millstream.client.text.position import TopicPartition
 from millstream.core.clock import SystemClock
 from millstream.core.errors import (
@@ -36,8 +36,8 @@ from millstream.core.errors import (
     ProducerFenced,
     RegistryRefused,
 )
-from millstream.registry.service.registrar import Change
-from millstream.registry.service.store import Store
+from millstream.registry.service.registrar import Decision
+from millstream.registry.service.store import SchemaStore
 
 _log = logging.getLogger(__name__)
 
@@ -51,12 +51,14 @@ class Keeper:
     """A store that follows its topic. ``start`` returns when everything in the topic is read."""
 
     def __init__(self, connection: Connection, topic: str = TOPIC, *, timeout: float = 10.0) -> None:
-        self.store = Store()
+        self.store = SchemaStore()
         self.topic = topic
         self.failure: Exception | None = None  # why it no longer follows the topic
         self._connection = connection
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self._journal = Journal(connection, TopicPartition(topic, 0), f"{topic}-registry", patience=timeout)
+        self._partition = FencedPartition(
+            connection, TopicPartition(topic, 0), f"{topic}-registry", patience=timeout
+        )
         self._clock = SystemClock()
         self._away = False  # the broker did not answer the last time
         self._thread = threading.Thread(target=self._run, name="millstream-schemas", daemon=True)
@@ -73,7 +75,7 @@ class Keeper:
         self._asked.put(None)
         self._thread.join()
 
-    def change(self, decide: Callable[[], Change]) -> Future[Any]:
+    def change(self, decide: Callable[[], Decision]) -> Future[Any]:
         """Decide on a change and write it. The future has the change's answer, once it is in the topic."""
         return self._ask(lambda: self._change(decide))
 
@@ -103,9 +105,9 @@ class Keeper:
             self._serve()
         except Exception as error:
             self.failure = error
-            _log.exception("the schemas' topic can't be followed any more")
+            _log.exception("the schemas' topic can no longer be followed")
         finally:
-            self._journal.close()
+            self._partition.close()
             while not self._asked.empty():
                 asked = self._asked.get()
                 if asked is not None:
@@ -137,11 +139,11 @@ class Keeper:
 
     def _follow(self) -> None:
         try:
-            self._take_in(self._journal.read(patience=_BLINK))
+            self._take_in(self._partition.read(patience=_BLINK))
             self._away = False
         except BrokerUnavailable as error:
             if not self._away:
-                _log.warning("%s; what is known is answered meanwhile", error)
+                _log.warning("%s; meanwhile, known schemas are served", error)
             self._away = True
 
     def _open(self) -> None:
@@ -154,7 +156,7 @@ class Keeper:
             policy = {entry.name: entry.value for entry in admin.topic_config(self.topic)}["cleanup.policy"]
         if len(there.partitions) != 1:
             raise ConfigError(
-                f"topic {self.topic!r} has {len(there.partitions)} partitions; schemas need the order of one"
+                f"topic {self.topic!r} has {len(there.partitions)} partitions; schemas need a single one"
             )
         if policy != "compact":
             raise ConfigError(
@@ -164,30 +166,30 @@ class Keeper:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        for records in self._journal.catch_up():
+        for records in self._partition.catch_up():
             self._take_in(records)
 
     def _take_in(self, records: Iterable[Record]) -> None:
         for record in records:
             self.store.apply(record.key, record.value, record.timestamp)
 
-    def _change(self, decide: Callable[[], Change]) -> Any:
+    def _change(self, decide: Callable[[], Decision]) -> Any:
         for attempt in range(_ATTEMPTS):
-            if not self._journal.writes:
-                self._journal.take_over()
+            if not self._partition.writes:
+                self._partition.take_over()
                 self._catch_up()
             change = decide()
             if not change.records:
                 return change.answer
             now = self._clock.now_ms()
             try:
-                self._journal.append([Record(key, value, (), now) for key, value in change.records])
+                self._partition.append([Record(key, value, (), now) for key, value in change.records])
             except ProducerFenced as error:
-                _log.info("another registry writes to %s as well (%s); again", self.topic, error)
+                _log.info("another registry writes to %s as well (%s); trying again", self.topic, error)
                 threading.Event().wait(random.uniform(0, 0.01 * 2 ** min(attempt, 6)))
                 continue
             self._catch_up()
             return change.answer
         raise RegistryRefused(
-            _TIMED_OUT, f"others write to {self.topic} all the time; {_ATTEMPTS} attempts came to nothing"
+            _TIMED_OUT, f"other registries keep writing to {self.topic}; {_ATTEMPTS} attempts failed"
         )

@@ -1,6 +1,6 @@
 """The registry's decisions: answers to queries, and which changes are allowed, from the store, without I/O.
 
-A query is answered at once. A request for a change returns a ``Change``: the records to write to the topic,
+A query is answered at once. A request for a change returns a ``Decision``: the records to write to the topic,
 and the answer to give once they are written. The store takes the change only when it comes back from the
 topic. Deciding changes nothing, so it can be repeated if another registry on the same topic was faster.
 
@@ -20,9 +20,17 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from millstream.core.errors import InvalidSchema, RegistryRefused
-from millstream.registry.schema import TYPES, Difference, ParsedSchema, Reference, Schema, parse
+from millstream.registry.parsing import parse
+from millstream.registry.schema import TYPES, Difference, ParsedSchema, Reference, Schema
 from millstream.registry.service import store as records
-from millstream.registry.service.store import Record, Store, Version, context_of, in_context, schema_fields
+from millstream.registry.service.store import (
+    Record,
+    SchemaStore,
+    Version,
+    context_of,
+    in_context,
+    schema_fields,
+)
 
 LEVELS = (
     "NONE",
@@ -40,7 +48,7 @@ _MAX_REFERENCES = 1000  # of one schema, direct and indirect
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Decision:
     """The records to write (none if there is nothing to do), and the answer once they are written."""
 
     records: Sequence[Record]
@@ -54,7 +62,7 @@ def refuse(code: int, message: str) -> NoReturn:
 class Registrar:
     """Decides on all requests to a registry."""
 
-    def __init__(self, store: Store, *, level: str = DEFAULT_LEVEL) -> None:
+    def __init__(self, store: SchemaStore, *, level: str = DEFAULT_LEVEL) -> None:
         self.store = store
         self._level = level
 
@@ -92,7 +100,7 @@ class Registrar:
             elif found[reference.name] != version.schema.text:
                 raise InvalidSchema(f"two different schemas are referred to as {reference.name!r}")
             if len(found) > _MAX_REFERENCES:
-                raise InvalidSchema(f"the schema leads to more than {_MAX_REFERENCES} others")
+                raise InvalidSchema(f"the schema refers to more than {_MAX_REFERENCES} others")
 
     def parsed(self, subject: str, schema: Schema) -> ParsedSchema:
         return parse(schema.type, schema.text, self.dependencies(subject, schema.references))
@@ -117,7 +125,7 @@ class Registrar:
 
     def register(
         self, subject: str, schema: Schema, *, normalize: bool = False, id_: int = -1, version: int = 0
-    ) -> Change:
+    ) -> Decision:
         """Make a schema a version of a subject. A schema that the subject already has keeps its version. A
         schema that another subject has keeps its id."""
         self._check_subject(subject)
@@ -138,7 +146,7 @@ class Registrar:
                 and id_ in (-1, each.id)
                 and version in (0, each.version)
             ):
-                return Change((), _registered(each))
+                return Decision((), _registered(each))
         if mode != "IMPORT":
             self._check_compatible(subject, schema, parsed, living)
             number = max((each.version for each in versions), default=0) + 1
@@ -156,7 +164,7 @@ class Registrar:
             same = each.deleted and each.id == made_id and each.version < number
             if same and not any(self.store.referrers(subject, each.version)):
                 written.append(records.gone_record(subject, each.version))
-        return Change((*written, records.version_record(made)), _registered(made))
+        return Decision((*written, records.version_record(made)), _registered(made))
 
     def lookup(
         self, subject: str, schema: Schema, *, normalize: bool = False, deleted: bool = False
@@ -190,7 +198,7 @@ class Registrar:
         found = [each for each in self.store.uses(id_) if deleted or not each.deleted]
         return sorted(found, key=lambda each: (each.subject, each.version))
 
-    def delete_version(self, subject: str, number: int, *, permanent: bool = False) -> Change:
+    def delete_version(self, subject: str, number: int, *, permanent: bool = False) -> Decision:
         self._check_writable(subject)
         if not self.store.versions(subject, deleted=True):
             refuse(40401, f"Subject '{subject}' not found.")
@@ -218,9 +226,9 @@ class Registrar:
             written = [records.max_id_record(self.store.max_id), records.gone_record(subject, found.version)]
         else:
             written = [records.version_record(replace(found, deleted=True))]
-        return Change(written, found.version)
+        return Decision(written, found.version)
 
-    def delete_subject(self, subject: str, *, permanent: bool = False) -> Change:
+    def delete_subject(self, subject: str, *, permanent: bool = False) -> Decision:
         self._check_writable(subject)
         there = self.store.versions(subject, deleted=True)
         living = [each for each in there if not each.deleted]
@@ -235,14 +243,14 @@ class Registrar:
             self._check_unreferred(each, among_deleted=permanent, but_by=subject)
         numbers = [each.version for each in going]
         if not permanent:
-            return Change([records.delete_subject_record(subject, numbers[-1])], numbers)
+            return Decision([records.delete_subject_record(subject, numbers[-1])], numbers)
         written = [records.max_id_record(self.store.max_id)]
         written += [records.gone_record(subject, number) for number in reversed(numbers)]
         if self.store.mode(subject) is not None:
             written.append(records.mode_record(subject, None))
         if self.store.config(subject) is not None:
             written.append(records.config_record(subject, None))
-        return Change(written, numbers)
+        return Decision(written, numbers)
 
     def _subject(self, subject: str, *, deleted: bool) -> list[Version]:
         there = self.store.versions(subject, deleted=deleted)
@@ -350,7 +358,7 @@ class Registrar:
         merged.pop("subject", None)
         return merged
 
-    def set_config(self, subject: str | None, request: dict[str, Any]) -> Change:
+    def set_config(self, subject: str | None, request: dict[str, Any]) -> Decision:
         if subject is not None:
             self._check_subject(subject)
         self._check_writable(subject)
@@ -368,17 +376,17 @@ class Registrar:
             own["compatibilityLevel"] = str(level).upper()
         own = {name: value for name, value in own.items() if value is not None}
         answer = {"compatibility" if name == "compatibilityLevel" else name: v for name, v in own.items()}
-        return Change([records.config_record(subject, own)], answer)
+        return Decision([records.config_record(subject, own)], answer)
 
-    def delete_config(self, subject: str | None) -> Change:
+    def delete_config(self, subject: str | None) -> Decision:
         self._check_writable(subject)
         own = self.store.config(subject)
         if own is None and subject is not None:
             refuse(40401, f"Subject '{subject}' not found.")
         if own is None:
-            return Change((), self._config_in_scope(None))
+            return Decision((), self._config_in_scope(None))
         told = {name: value for name, value in own.items() if name != "subject"}
-        return Change([records.config_record(subject, None)], told)
+        return Decision([records.config_record(subject, None)], told)
 
     def mode(self, subject: str | None, *, default: bool = False) -> dict[str, Any]:
         own = self.store.mode(subject)
@@ -397,7 +405,7 @@ class Registrar:
             found = self.store.mode(scope) or found
         return found
 
-    def set_mode(self, subject: str | None, mode: Any, *, force: bool = False) -> Change:
+    def set_mode(self, subject: str | None, mode: Any, *, force: bool = False) -> Decision:
         if not isinstance(mode, str) or mode.upper() not in MODES:
             refuse(42204, f"Invalid mode {mode!r}. Valid values are {', '.join(MODES)}")
         mode = mode.upper()
@@ -408,15 +416,15 @@ class Registrar:
             if any(not each.deleted for each in there):
                 # The ids to be imported could already belong to other schemas.
                 refuse(42205, "Cannot import since found existing subjects")
-        return Change([records.mode_record(subject, mode)], {"mode": mode})
+        return Decision([records.mode_record(subject, mode)], {"mode": mode})
 
-    def delete_mode(self, subject: str | None) -> Change:
+    def delete_mode(self, subject: str | None) -> Decision:
         own = self.store.mode(subject)
         if own is None and subject is not None:
             refuse(40401, f"Subject '{subject}' not found.")
         if own is None:
-            return Change((), {"mode": DEFAULT_MODE})
-        return Change([records.mode_record(subject, None)], {"mode": own})
+            return Decision((), {"mode": DEFAULT_MODE})
+        return Decision([records.mode_record(subject, None)], {"mode": own})
 
     def _check_writable(self, subject: str | None) -> None:
         if self._mode_in_scope(subject) in ("READONLY", "READONLY_OVERRIDE"):

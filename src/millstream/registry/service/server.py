@@ -26,11 +26,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.core.errors import InvalidSchema, RegistryRefused
-from millstream.core.origin import objection, own_names
+from millstream.core.http_origin import objection, own_names
 from millstream.registry.protobuf.schema import ProtobufSchema
 from millstream.registry.schema import TYPES, Schema
 from millstream.registry.service.keeper import Keeper
-from millstream.registry.service.registrar import LATEST, Change, Registrar, refuse, schema_of, told
+from millstream.registry.service.registrar import LATEST, Decision, Registrar, refuse, schema_of, told
 from millstream.registry.service.store import Version, context_of, schema_fields
 
 _log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class _Api:
         await asyncio.wrap_future(self._keeper.catch_up())
         return await ask()
 
-    async def _changed(self, decide: Callable[[], Change]) -> Any:
+    async def _changed(self, decide: Callable[[], Decision]) -> Any:
         return await asyncio.wrap_future(self._keeper.change(decide))
 
     # Subjects and versions ---------------------------------------------------------------------------

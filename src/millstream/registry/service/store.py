@@ -45,7 +45,7 @@ class Version:
     timestamp_ms: int | None = None
 
 
-class Store:
+class SchemaStore:
     """The contents of the topic. Only ``apply`` changes it, on one thread. Other threads may read at the same
     time, because readers first copy what they iterate over, in one step."""
 
@@ -107,7 +107,7 @@ class Store:
         known = self._ids.get(id_)
         if known is not None and known.identity != schema.identity:
             # Two writers did not know of each other. The first one counts: data with its id may exist.
-            raise ValueError(f"id {id_} is another schema's already")
+            raise ValueError(f"id {id_} already belongs to another schema")
         if number in self._subjects.get(subject, {}):
             self._remove(subject, number)
         self._ids[id_] = schema

@@ -24,7 +24,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from millstream.core.errors import ProtocolError
-from millstream.core.slices import MANY, breathe, sliced
+from millstream.core.loop_slices import MANY, breathe, sliced
 from millstream.wire.frame import (
     INT,
     Buffer,
@@ -85,7 +85,7 @@ class FetchRequest(NamedTuple):
     partitions_at: int = 0  # the position of the last topic's partitions in the buffer
 
 
-class Slice(Protocol):
+class StoredRecords(Protocol):
     """Records that are left where they are stored. The log provides these."""
 
     @property
@@ -102,11 +102,11 @@ class Fetched(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     start_offset: int
-    records: Slice | None
+    records: StoredRecords | None
     aborted: Sequence[tuple[int, int]] | None  # producer id and first offset; None: not asked for
 
 
-Part = bytes | bytearray | Slice
+Part = bytes | bytearray | StoredRecords
 
 
 def read_fetch(buffer: Buffer, position: int, end: int, version: int) -> FetchRequest:
@@ -285,7 +285,7 @@ def fetch_answer(
     return parts
 
 
-def whole(records: Slice) -> bytes:
+def whole(records: StoredRecords) -> bytes:
     """The records of a slice, exactly as long as announced: fewer bytes would shift all that follows."""
     data = records.bytes()
     if len(data) != records.size:

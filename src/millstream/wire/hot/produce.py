@@ -20,7 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from millstream.core.errors import ProtocolError
-from millstream.core.slices import MANY, breathe, sliced
+from millstream.core.loop_slices import MANY, breathe, sliced
 from millstream.wire.frame import (
     INT,
     Buffer,

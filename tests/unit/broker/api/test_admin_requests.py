@@ -13,7 +13,7 @@ from tests.support.asking import Run, ask, versions
 
 @pytest.fixture(autouse=True)
 def topic(node: Node, run: Run) -> None:
-    run(node.create_topic("t", 2, {}))
+    run(node.topic_admin.create("t", 2, {}))
 
 
 def heartbeat(node: Node, member: str, epoch: int, version: int = 1, **fields: Any) -> Any:
@@ -56,7 +56,7 @@ def test_who_waits_for_others_is_told_to_ask_again_soon(node: Node, run: Run) ->
 @pytest.mark.parametrize("version", versions(69))
 def test_groups_of_the_other_kind_are_not_described(node: Node, run: Run, version: int) -> None:
     run(heartbeat(node, "m", 0))
-    node.coordinator.check_commit("classic", "", None, -1)
+    node.coordinator.offsets.check_commit("classic", "", None, -1)
     asked = ["g", "classic", "missing"]
     answer = run(ask(node, 69, version, group_ids=asked, include_authorized_operations=False))
     assert [group.error_code.value for group in answer.groups] == [0, 69, 69]
@@ -65,7 +65,7 @@ def test_groups_of_the_other_kind_are_not_described(node: Node, run: Run, versio
 
 def test_partitions_of_a_topic_that_is_gone_are_not_told(node: Node, run: Run) -> None:
     run(heartbeat(node, "m", 0))
-    run(node.delete_topic("t"))
+    run(node.topic_admin.delete("t"))
     assert run(heartbeat(node, "m", 1)).assignment.topic_partitions == ()
 
 
@@ -74,7 +74,7 @@ def test_a_commit_of_an_earlier_epoch_is_refused_for_new_partitions_only(
     node: Node, run: Run, version: int
 ) -> None:
     run(heartbeat(node, "m", 0))
-    run(node.create_topic("u", 1, {}))
+    run(node.topic_admin.create("u", 1, {}))
     run(heartbeat(node, "m", 1, subscribed_topic_names=["t", "u"]))
 
     async def commit() -> dict[str, int]:
@@ -99,7 +99,7 @@ def test_a_commit_of_an_earlier_epoch_is_refused_for_new_partitions_only(
         }
 
     assert run(commit()) == {"t": 0, "u": 113}
-    assert set(node.coordinator.offsets("g")) == {"t"}
+    assert set(node.coordinator.offsets.of("g")) == {"t"}
 
 
 @pytest.mark.parametrize("version", versions(43))
@@ -184,4 +184,4 @@ def test_a_groups_settings_are_bounded_by_the_brokers_and_outlive_changes_of_the
     assert alter(consumer_heartbeat_interval_ms="50001") == 40
     run(heartbeat(node, "m", 0))
     run(node.alter_broker({"group.consumer.max.session.timeout.ms": "46000"}))
-    assert node.coordinator.config_of("g").consumer_session_timeout_ms == 50_000
+    assert node.coordinator.settings.of("g").consumer_session_timeout_ms == 50_000

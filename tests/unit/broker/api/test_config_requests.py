@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from millstream.broker.node import Node
-from millstream.core.config import BrokerConfig, TopicConfig, settings_of
+from millstream.core.config import BrokerConfig, settings_of
+from millstream.core.topic_config import TopicConfig
 from tests.support.asking import Run, ask, versions
 
 TOPIC, BROKER = 2, 4
@@ -17,7 +18,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 @pytest.fixture(autouse=True)
 def _topic(node: Node, run: Run) -> None:
-    run(node.create_topic("t", 1, {"retention.ms": "1000"}))
+    run(node.topic_admin.create("t", 1, {"retention.ms": "1000"}))
 
 
 def describe(node: Node, kind: int, name: str, version: int = 4, keys: list[str] | None = None) -> Any:
@@ -139,7 +140,7 @@ def test_settings_are_changed_one_by_one(node: Node, run: Run, version: int) -> 
     topic = node.catalogue.topics["t"]
     assert topic.overrides == {"segment.bytes": "2048", "cleanup.policy": "delete,compact"}
     assert topic.config.cleanup_policy == ("delete", "compact")
-    partition = node.partition("t", 0)
+    partition = node.topics.partition("t", 0)
     assert partition is not None
     assert partition.log.config is topic.config
     run(alter(node, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"), version=version))
@@ -213,7 +214,7 @@ def test_of_changes_at_once_none_is_lost(node: Node, run: Run) -> None:
 
 @pytest.mark.parametrize("version", versions(33))
 def test_settings_are_replaced_as_a_whole(node: Node, run: Run, version: int) -> None:
-    run(node.create_topic("m", 1, {"millstream.storage": "memory", "retention.ms": "5"}))
+    run(node.topic_admin.create("m", 1, {"millstream.storage": "memory", "retention.ms": "5"}))
 
     def replace(kind: int, name: str, configs: dict[str, str | None], validate_only: bool = False) -> Any:
         given = [{"name": key, "value": value} for key, value in configs.items()]

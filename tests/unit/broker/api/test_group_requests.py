@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.groups.member import Join
+from millstream.broker.groups.classic.member import Join
 from millstream.broker.node import Node
 from millstream.core.clock import ManualClock
 from tests.support.asking import Run, ask, join, sync, versions
@@ -48,7 +48,7 @@ def test_a_member_joins_and_syncs(node: Node, run: Run, version: int) -> None:
     assert [(m.member_id, m.metadata) for m in answer.members] == [(answer.member_id, b"meta")]
     if version >= 7:
         assert answer.protocol_type == "consumer"
-    member = node.coordinator.group("g").members[answer.member_id]  # type: ignore[union-attr]
+    member = node.coordinator.classic.groups["g"].members[answer.member_id]
     assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
     assert member.session_timeout == 10.0
     assert member.rebalance_timeout == (60.0 if version >= 1 else 10.0)
@@ -117,7 +117,7 @@ def test_members_leave_one_or_many_at_a_time(node: Node, run: Run, version: int)
     assert leave("", "a")[0] == 24
     member = run(joined(node))
     assert leave("g", member.member_id, "b") == ((0, [0, 25]) if version >= 3 else (0, []))
-    assert node.coordinator.group("g").state.value == "Empty"  # type: ignore[union-attr]
+    assert node.coordinator.classic.groups["g"].state.value == "Empty"
 
 
 def test_static_members_are_sent_away_by_name(node: Node, run: Run) -> None:
@@ -149,7 +149,7 @@ def test_groups_are_described(node: Node, run: Run, version: int) -> None:
 @pytest.mark.parametrize("version", versions(16))
 def test_groups_are_listed_and_filtered(node: Node, run: Run, version: int) -> None:
     run(joined(node))
-    run(node.create_topic("t", 1, {}))
+    run(node.topic_admin.create("t", 1, {}))
     run(_commit(node, "simple"))
 
     def listed(states: list[str], types: list[str]) -> dict[str, Any]:
@@ -182,16 +182,16 @@ async def _commit(node: Node, group: str) -> Any:
 
 @pytest.mark.parametrize("version", versions(42))
 def test_groups_are_deleted_once_they_are_empty(node: Node, run: Run, version: int) -> None:
-    run(node.create_topic("t", 1, {}))
+    run(node.topic_admin.create("t", 1, {}))
     run(_commit(node, "simple"))
     member = run(joined(node))
     answer = run(ask(node, 42, version, groups_names=["simple", "g", "nowhere"]))
     assert {r.group_id: int(r.error_code) for r in answer.results} == {"simple": 0, "g": 68, "nowhere": 69}
-    assert node.coordinator.group("simple") is None
+    assert node.coordinator.directory.find("simple") is None
     run(ask(node, 13, 0, group_id="g", member_id=member.member_id))
     answer = run(ask(node, 42, version, groups_names=["g"]))
     assert answer.results[0].error_code == 0
-    assert not node.coordinator.groups()
+    assert not node.coordinator.directory.all()
     assert not node.catalogue.group_states
 
 
@@ -202,7 +202,7 @@ def test_a_client_that_hangs_up_while_it_joins_does_not_hold_up_the_group(
         first = await joined(node)
         wanted = Join("", None, "c", "h", 10.0, 60.0, "consumer", (("range", b""),))
         gone = False
-        waiting = node.coordinator.join("g", wanted, lambda: gone)
+        waiting = node.coordinator.classic_requests.join("g", wanted, lambda: gone)
         for gone in (False, True):
             clock.advance(1)
             node.coordinator.tick()
@@ -221,8 +221,7 @@ def test_time_passes_by_ticks(node: Node, run: Run, clock: ManualClock) -> None:
 
     run(joined(node))
     run(tick(9))
-    group = node.coordinator.group("g")
-    assert group is not None
+    group = node.coordinator.classic.groups["g"]
     assert len(group.members) == 1
     run(tick(2))
     assert group.state.value == "Empty"

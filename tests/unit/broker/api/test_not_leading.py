@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import millstream.broker.api  # noqa: F401  (registers the handlers)
+from millstream.broker.api.handlers import HANDLERS
 from millstream.broker.api.not_leading import REFUSED
-from millstream.broker.dispatch import HANDLERS
 from millstream.core.kafka_errors import NOT_COORDINATOR
-from millstream.wire.codec.answers import (
+from millstream.wire.codec.schema_codec import (
     answer_reader,
     answer_writer,
     field_names,

@@ -18,8 +18,8 @@ MINUTE = 60.0
 
 @pytest.fixture(autouse=True)
 def _topics(node: Node, run: Run) -> None:
-    run(node.create_topic("t", 3, {}))
-    run(node.create_topic("u", 1, {}))
+    run(node.topic_admin.create("t", 3, {}))
+    run(node.topic_admin.create("u", 1, {}))
 
 
 def commit(
@@ -211,8 +211,8 @@ def test_an_unknown_topic_id_is_an_error_of_that_topic_alone(node: Node, run: Ru
 
 def test_offsets_of_a_deleted_topic_do_not_come_back_with_its_name(node: Node, run: Run) -> None:
     run(commit(node, 8, {("t", 0): 5}))
-    run(node.delete_topic("t"))
-    run(node.create_topic("t", 1, {}))
+    run(node.topic_admin.delete("t"))
+    run(node.topic_admin.create("t", 1, {}))
     assert fetched(node, run(fetch(node, 7, {"t": [0]})), 7) == {("t", 0): (-1, "", 0)}
 
 
@@ -275,7 +275,7 @@ def test_offsets_are_forgotten_when_the_group_was_empty_for_their_retention(
     _pass(node, run, clock, 2 * MINUTE)
     assert not node.catalogue.offsets_of("g")
     _pass(node, run, clock, 2 * MINUTE)
-    assert node.coordinator.group("g") is None
+    assert node.coordinator.directory.find("g") is None
     assert not node.catalogue.group_states
 
 

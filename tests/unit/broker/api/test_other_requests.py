@@ -53,7 +53,7 @@ def test_the_cluster_is_this_node(node: Node, run: Run, version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(35))
 def test_log_directories_tell_sizes(node: Node, run: Run, version: int) -> None:
-    run(node.create_topic("t", 2, {}))
+    run(node.topic_admin.create("t", 2, {}))
     answer = run(ask(node, 35, version, topics=None))
     (directory,) = answer.results
     assert (directory.error_code, directory.log_dir) == (0, "(memory)")

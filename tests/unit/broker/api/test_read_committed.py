@@ -27,7 +27,7 @@ class Writer:
     """Writes to partition 0 of "t" as requests and the coordinator do, in the turn of the loop."""
 
     def __init__(self, server: Server) -> None:
-        partition = server.node.partition("t", 0)
+        partition = server.node.topics.partition("t", 0)
         assert partition is not None
         self.partition: Partition = partition
         self.log = partition.log
@@ -300,8 +300,8 @@ def test_the_latest_offset_of_committed_records_is_the_last_stable_one(version: 
 
 
 def test_producers_are_described(node: Any, run: Run) -> None:
-    run(node.create_topic("t", 1, {}))
-    log = node.partition("t", 0).log
+    run(node.topic_admin.create("t", 1, {}))
+    log = node.topics.partition("t", 0).log
     log.transactions_gate = None
     log.append(a_batch(), NOW)
     log.append(a_transactional_batch(0, b"a", b"b", epoch=3), NOW + 1)

@@ -43,7 +43,7 @@ def test_a_topic_is_created_and_described_in_the_answer(node: Node, run: Run, ve
     assert (result.name, result.error_code) == ("t", 0)
     created = node.catalogue.topics["t"]
     assert (created.partitions, created.config.retention_ms) == (3, 1000)
-    assert node.partition("t", 2) is not None
+    assert node.topics.partition("t", 2) is not None
     if version >= 5:
         assert (result.num_partitions, result.replication_factor) == (3, 1)
         entries = {entry.name: entry for entry in result.configs}
@@ -125,18 +125,18 @@ def test_a_topic_whose_files_can_not_be_made_is_not_there_and_can_be_created_lat
         assert "No space left" in result.error_message
         assert not [name for name in disk.listing(str(tmp_path)) if name.startswith("t-")]
         disk.fail_open = lambda path: False
-        node.look_for_room()
+        node.maintenance.look_for_room()
         (result,) = (await create(node, 7, topic("t", 2))).topics
         assert result.error_code == 0
 
         disk.fail_open = lambda path: "/t-3/" in path
         with pytest.raises(LogError, match="No space left"):
-            await node.add_partitions("t", 4)
+            await node.topic_admin.add_partitions("t", 4)
         assert node.catalogue.topics["t"].partitions == 2
         disk.fail_open = lambda path: False
-        node.look_for_room()
-        await node.add_partitions("t", 4)
-        assert node.partition("t", 3) is not None
+        node.maintenance.look_for_room()
+        await node.topic_admin.add_partitions("t", 4)
+        assert node.topics.partition("t", 3) is not None
 
     with_server(steps, topics={"other": 1}, config=BrokerConfig(data=str(tmp_path)), files=disk)
 
@@ -146,13 +146,13 @@ def test_on_a_full_disk_no_topic_is_begun_but_in_memory(tmp_path: Path) -> None:
 
     async def steps(server: Server, _: object) -> None:
         disk.room = 0
-        server.node.look_for_room()
+        server.node.maintenance.look_for_room()
         kept, lost = topic("kept"), topic("lost", configs={"millstream.storage": "memory"})
         refused, created = (await create(server.node, 7, kept, lost)).topics
         assert (refused.error_code, created.error_code) == (STORAGE_ERROR, 0)
         assert "the disk is full" in refused.error_message
         disk.room = None
-        server.node.look_for_room()
+        server.node.maintenance.look_for_room()
         (created,) = (await create(server.node, 7, kept)).topics
         assert created.error_code == 0
 
@@ -180,7 +180,7 @@ def test_topics_are_deleted_by_name_and_from_version_6_by_id(node: Node, run: Ru
     assert (answer.responses[1].name, answer.responses[1].topic_id) == ("u", u.id)
     assert "either by its name or by its id" in answer.responses[3].error_message
     assert not node.catalogue.topics
-    assert node.partition("t", 0) is None
+    assert node.topics.partition("t", 0) is None
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, 42), (3, 73), (6, 73)])
@@ -208,7 +208,7 @@ def test_partitions_are_added_topic_by_topic(node: Node, run: Run, version: int)
     answer = run(ask(node, 37, version, topics=wanted, timeout=1000, validate_only=False))
     assert {r.name: int(r.error_code) for r in answer.results} == {"t": 0, "u": 37, "nowhere": 3, "v": 39}
     assert node.catalogue.topics["t"].partitions == 4
-    assert node.partition("t", 3) is not None
+    assert node.topics.partition("t", 3) is not None
     assert node.catalogue.topics["v"].partitions == 1
     good = [{"name": "v", "count": 3, "assignments": [{"broker_ids": [7]}, {"broker_ids": [7]}]}]
     answer = run(ask(node, 37, version, topics=good, timeout=1000, validate_only=True))
@@ -241,7 +241,7 @@ def test_records_are_deleted_up_to_an_offset_or_to_the_end(node: Node, run: Run,
 
 def _fill(node: Node, name: str, index: int, records: int) -> None:
     """Append empty records, a batch each."""
-    partition = node.partition(name, index)
+    partition = node.topics.partition(name, index)
     assert partition is not None
     for _ in range(records):
         partition.log.append(bytearray(build_batch([Record(None, b"v")])), node.clock.now_ms())

@@ -33,7 +33,7 @@ from tests.support.transacting import (
 
 @pytest.fixture
 def topic(node: Node, run: Run) -> None:
-    run(node.create_topic("t", 3, {}))
+    run(node.topic_admin.create("t", 3, {}))
 
 
 # Producers
@@ -90,7 +90,7 @@ def test_the_last_epoch_is_followed_by_another_producer_id(node: Node, run: Run,
     me = run(producer(node))
     found = node.transactions._ids.known(NAME)
     last = Identity(me.producer_id, LAST_EPOCH)
-    node.transactions._ids.stand(found, dataclasses.replace(found.stands, producer=last))
+    node.transactions._ids.set_standing(found, dataclasses.replace(found.current, producer=last))
     assert run(produce(node, last)) == 0
     answer = run(end(node, last))
     assert (answer.error_code, answer.producer_epoch) == (0, 0)
@@ -125,7 +125,7 @@ def test_a_transaction_begins_with_its_first_record_and_ends_in_the_next_epoch(
 
 def test_records_without_a_transactional_id_are_refused(node: Node, run: Run, topic: None) -> None:
     me = run(producer(node))
-    partition = node.partition("t", 0)
+    partition = node.topics.partition("t", 0)
     assert partition is not None
     batch = a_transactional_batch(0, b"value", producer=me.producer_id, epoch=me.epoch)
     with pytest.raises(AppendRefused) as caught:
@@ -155,7 +155,7 @@ def test_partitions_are_announced_before_they_are_written_to(
     assert run(produce(node, me, 1, version=9)) == 0
     assert run(produce(node, me, 2, version=9)) == 48
     assert run(end(node, me, version=3)).error_code == 0
-    assert run(produce(node, me, 1, 1, version=9)) == 48  # the next transaction announces them anew
+    assert run(produce(node, me, 1, 1, version=9)) == 48  # the next transaction must add them again
     fenced = run(add(node, me._replace(epoch=9), [0], version))
     assert fenced == [90 if version >= 2 else 47]
     assert run(add(node, Identity(999, 0), [0], version)) == [49]
@@ -304,7 +304,7 @@ def test_a_group_with_pending_offsets_outlives_its_retention(
     for _ in range(2):
         run(_tick_groups(node))
         clock.advance(61)
-    assert node.coordinator.group("g") is not None
+    assert node.coordinator.directory.find("g") is not None
     assert run(end(node, me)).error_code == 0
     assert run(stable_offset(node)) == (0, 5)
 
@@ -404,7 +404,7 @@ def test_a_marker_is_tried_until_the_log_takes_it(
     me = run(producer(node))
     for index in (0, 1):
         run(produce(node, me, index))
-    partition = node.partition("t", 1)
+    partition = node.topics.partition("t", 1)
     assert partition is not None
 
     def full(*_: Any, **__: Any) -> int:
@@ -431,16 +431,16 @@ def test_a_marker_is_tried_until_the_log_takes_it(
 
 
 def test_a_deleted_topic_does_not_keep_its_transaction(node: Node, run: Run, topic: None) -> None:
-    run(node.create_topic("u", 1, {}))
+    run(node.topic_admin.create("u", 1, {}))
     me = run(producer(node))
     run(produce(node, me))
     run(commit_offset(node, me, 5))
     assert run(add(node, me, [0], topic="u")) == [0]
-    run(node.delete_topic("t"))
-    run(node.create_topic("t", 1, {}))
+    run(node.topic_admin.delete("t"))
+    run(node.topic_admin.create("t", 1, {}))
     answer = run(end(node, me))
     assert answer.error_code == 0
-    partition = node.partition("t", 0)
+    partition = node.topics.partition("t", 0)
     assert partition is not None
     assert partition.log.end_offset == 0  # the new topic has nothing to do with it
     assert run(stable_offset(node)) == (0, -1)

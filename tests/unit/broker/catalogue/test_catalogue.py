@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.catalogue.database import Database
-from millstream.broker.groups.committed import CommittedOffset, OffsetToCommit
-from millstream.core.config import TopicConfig
+from millstream.broker.catalogue.database import CatalogueDatabase
+from millstream.broker.groups.committed_offset import CommittedOffset, OffsetToCommit
 from millstream.core.errors import CatalogueFailed, DataDirectoryError, RequestRefused
+from millstream.core.topic_config import TopicConfig
 
 
 @contextlib.contextmanager
@@ -249,7 +249,7 @@ def test_on_a_full_disk_room_is_made_and_the_change_is_tried_once_more(path: Pat
             database._db.execute("PRAGMA max_page_count = 1000000")
         return made[-1]
 
-    database = Database(path, make_room)
+    database = CatalogueDatabase(path, make_room)
 
     async def main() -> None:
         catalogue = Catalogue(database=database)
@@ -360,7 +360,7 @@ _WRITER = """
 import asyncio, sys
 from pathlib import Path
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.groups.committed import OffsetToCommit
+from millstream.broker.groups.committed_offset import OffsetToCommit
 
 async def main():
     catalogue = Catalogue(Path(sys.argv[1]))

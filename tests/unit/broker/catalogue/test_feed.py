@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.catalogue.feed import KEPT_BYTES, Feed
-from millstream.broker.groups.committed import OffsetToCommit
+from millstream.broker.catalogue.feed import KEPT_BYTES, CatalogueFeed
+from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.transactions.decisions import NOTHING_ADDED
 from millstream.broker.transactions.transaction import first_standing
 from millstream.core.errors import RequestRefused
@@ -102,7 +102,7 @@ def test_a_catalogue_that_another_broker_leads_takes_no_changes(run: Run) -> Non
 
 def test_what_is_kept_for_those_behind_is_bounded_and_they_are_told() -> None:
     calls: list[None] = []
-    feed = Feed(0, lambda: calls.append(None))
+    feed = CatalogueFeed(0, lambda: calls.append(None))
     for number in range(1, 6):
         feed.add(number, [("INSERT", [("x" * (KEPT_BYTES // 3),)])])
     assert len(calls) == 5

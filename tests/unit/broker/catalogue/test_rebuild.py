@@ -14,8 +14,8 @@ import pytest
 
 from millstream.broker.catalogue.backup import AFTER_OTHERS, AFTER_TOPICS, BackupClock, back_up
 from millstream.broker.catalogue.rebuild import rebuild_catalogue
-from millstream.broker.catalogue.stopped import read_catalogue
-from millstream.broker.groups.committed import OffsetToCommit
+from millstream.broker.catalogue.stopped_broker import read_catalogue
+from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.node import Node
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
@@ -39,7 +39,7 @@ def run(data: Path, steps: Steps) -> None:
 
 
 def fill(node: Node, topic: str, index: int = 0, count: int = 5) -> None:
-    partition = node.partition(topic, index)
+    partition = node.topics.partition(topic, index)
     assert partition is not None
     for number in range(count):
         append(partition.log, b"%d" % number)
@@ -58,18 +58,18 @@ def data(tmp_path: Path, ids: dict[str, uuid.UUID]) -> Path:
 
     async def before(node: Node) -> None:
         for name in ("kept", "gone", "again", "lost"):
-            await node.create_topic(name, 2, {"retention.ms": "1234567"})
+            await node.topic_admin.create(name, 2, {"retention.ms": "1234567"})
             fill(node, name)
-        await node.create_topic("brief", 1, {"millstream.storage": "memory"})
+        await node.topic_admin.create("brief", 1, {"millstream.storage": "memory"})
         await node.catalogue.commit_offsets("g", [OffsetToCommit("kept", 0, 3, 0, "", NOW)])
         back_up(data)
 
     async def after(node: Node) -> None:
-        await node.delete_topic("gone")
-        await node.delete_topic("again")
-        await node.create_topic("again", 1, {})
-        await node.create_topic("new", 3, {"cleanup.policy": "compact"})
-        await node.add_partitions("kept", 4)
+        await node.topic_admin.delete("gone")
+        await node.topic_admin.delete("again")
+        await node.topic_admin.create("again", 1, {})
+        await node.topic_admin.create("new", 3, {"cleanup.policy": "compact"})
+        await node.topic_admin.add_partitions("kept", 4)
         fill(node, "new", 2)
         fill(node, "kept", 3)
         ids.update({name: topic.id for name, topic in node.catalogue.topics.items()})
@@ -121,7 +121,7 @@ def test_every_message_leads_to_the_rebuild_which_brings_back_what_the_copy_and_
     assert result.backup_time is not None
     assert (result.topics, result.partitions) == (5, 4 + 1 + 3 + 2 + 1)
     told = "\n".join(result.unrecovered)
-    assert "no directory any more: gone" in told
+    assert "no longer have a directory: gone" in told
     assert "they have the defaults, but for what their files show: again, new" in told
     assert "committed offsets" in told
     assert "transactional ids" in told
@@ -133,9 +133,9 @@ def test_every_message_leads_to_the_rebuild_which_brings_back_what_the_copy_and_
         assert topics["kept"].overrides == {"retention.ms": "1234567"}
         assert topics["brief"].overrides == {"millstream.storage": "memory"}
         assert node.catalogue.offsets_of("g")["kept"][0].offset == 3
-        ends = {str(p): p.log.end_offset for p in node.partitions()}
+        ends = {str(p): p.log.end_offset for p in node.topics.partitions()}
         assert (ends["kept-0"], ends["kept-3"], ends["again-0"], ends["new-2"]) == (5, 5, 0, 5)
-        assert "synced up to offset 5" in str(node.partition("lost", 0).log.offline)  # type: ignore[union-attr]
+        assert "synced up to offset 5" in str(node.topics.partition("lost", 0).log.offline)  # type: ignore[union-attr]
         assert await node.catalogue.new_producer_id() >= 1 << 32
 
     run(data, served)
@@ -196,7 +196,7 @@ def test_a_sound_catalogue_or_one_of_another_version_is_not_rebuilt(data: Path, 
     db.close()
     with pytest.raises(DataDirectoryError, match="written by a newer millstream"):
         rebuild_catalogue(data)
-    with pytest.raises(DataDirectoryError, match="no broker's data directory"):
+    with pytest.raises(DataDirectoryError, match="not the data directory of a broker"):
         rebuild_catalogue(tmp_path)
 
 
@@ -225,8 +225,8 @@ def test_a_copy_is_due_soon_after_topics_changed_and_later_after_other_changes()
 
 def test_a_broker_that_runs_keeps_a_copy(tmp_path: Path) -> None:
     async def steps(node: Node) -> None:
-        await node.create_topic("t", 1, {})
-        await node.back_up_catalogue()
+        await node.topic_admin.create("t", 1, {})
+        await node.maintenance.back_up_catalogue()
 
     run(tmp_path, steps)
     with sqlite3.connect(tmp_path / "catalogue-backup.db") as db:

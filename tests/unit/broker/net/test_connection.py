@@ -90,7 +90,7 @@ def test_a_request_may_arrive_split_at_any_byte() -> None:
             peer.give(stream[:cut])
             await peer.send(stream[cut:])
             check_conversation(await peer.answers(len(CONVERSATION)), 5 * number)
-            assert server.buffers.used == 0
+            assert server.shared.buffers.used == 0
             peer.close()
 
     with_server(steps)
@@ -209,10 +209,10 @@ def test_a_large_request_gets_a_buffer_of_its_own_and_gives_it_back() -> None:
         await peer.send(data)
         received = await peer.answers(2)
         assert ids(received) == [1, 2]
-        assert 0 < server.buffers.used <= 2 << 20
+        assert 0 < server.shared.buffers.used <= 2 << 20
         peer.close()
-        assert server.buffers.used == 0
-        assert server.node.partition("t", 0).log.end_offset == 2  # type: ignore[union-attr]
+        assert server.shared.buffers.used == 0
+        assert server.node.topics.partition("t", 0).log.end_offset == 2  # type: ignore[union-attr]
 
     with_server(steps)
 
@@ -222,7 +222,7 @@ def test_the_size_of_a_request_is_not_believed_before_its_bytes_come() -> None:
         peers = [connect() for _ in range(10)]
         for peer in peers:
             peer.give((100_000_000).to_bytes(4, "big") + bytes(100))
-        assert server.buffers.used <= 10 * FIRST
+        assert server.shared.buffers.used <= 10 * FIRST
 
     with_server(steps)
 
@@ -241,7 +241,7 @@ def test_memory_for_requests_is_bounded_over_all_connections() -> None:
         await asyncio.gather(*(peer.send(whole[100:]) for peer in peers))  # each that ends makes room
         for peer in peers:
             assert ids(await peer.answers(1)) == [1]
-        assert server.buffers.used == 0
+        assert server.shared.buffers.used == 0
 
     with_server(steps, config=config)
 
@@ -256,16 +256,16 @@ def test_clients_that_claim_much_and_stop_are_dropped_when_a_producer_needs_the_
         stalled = [connect() for _ in range(20)]
         for peer in stalled:
             peer.give((100_000_000).to_bytes(4, "big") + bytes(1000))
-        assert server.buffers.used <= 1 << 20
+        assert server.shared.buffers.used <= 1 << 20
         producer = connect()
         sending = asyncio.ensure_future(producer.send(whole))
         for _ in range(5):
             await asyncio.sleep(0.01)
-            server.buffers.relieve(server.connections)
+            server.shared.buffers.relieve(server.connections)
         await sending
         assert ids(await producer.answers(1)) == [1]
         assert any(peer.transport.closed for peer in stalled)
-        assert server.metrics.bugs == 0
+        assert server.node.counters.bugs == 0
 
     with_server(steps, config=config)
     assert "of the 100000004 bytes of a request" in caplog.text
@@ -291,7 +291,7 @@ def test_records_that_could_not_be_written_are_not_acknowledged(size: int, tmp_p
                 assert partition.base_offset == -1
                 assert "space" in partition.error_message or "disk is full" in partition.error_message
         disk.room = None
-        server.node.look_for_room()
+        server.node.maintenance.look_for_room()
         peer.give(produce(5, "t"))
         _, last = answer(PRODUCE, 9, (await peer.answers(5))[4])
         assert last.responses[0].partition_responses[0].base_offset == 1
@@ -319,12 +319,12 @@ def test_with_flush_messages_1_even_acks_1_waits_for_the_sync(tmp_path: Path) ->
     disk = SimulatedDisk()
 
     async def steps(server: Server, connect: Connect) -> None:
-        await server.node.create_topic("synced", 1, {"flush.messages": "1"})
+        await server.node.topic_admin.create("synced", 1, {"flush.messages": "1"})
         peer = connect()
         peer.give(produce(1, "synced"))
         partition = answer(PRODUCE, 9, (await peer.answers(1))[0])[1].responses[0].partition_responses[0]
         assert partition.error_code.value == 0
-        assert server.node.partition("synced", 0).log.synced_offset == 1
+        assert server.node.topics.partition("synced", 0).log.synced_offset == 1
         disk.fail_sync = lambda path: path.endswith(".log")
         peer.give(produce(2, "synced"))
         partition = answer(PRODUCE, 9, (await peer.answers(2))[1])[1].responses[0].partition_responses[0]
@@ -360,7 +360,7 @@ def test_identical_long_polls_are_all_answered_by_one_append() -> None:
             assert correlation_id == number
             assert b"hello" in parsed.responses[0].partitions[0].records
         assert len(server.node.deadlines) == 0
-        assert not server.node.partition("t", 0).waiters  # type: ignore[union-attr]
+        assert not server.node.topics.partition("t", 0).waiters  # type: ignore[union-attr]
 
     with_server(steps)
 
@@ -452,7 +452,7 @@ def test_a_reader_that_leaves_is_not_waited_for() -> None:
         assert len(server.node.deadlines) == 1
         reader.close()
         assert len(server.node.deadlines) == 0
-        assert not server.node.partition("t", 0).waiters  # type: ignore[union-attr]
+        assert not server.node.topics.partition("t", 0).waiters  # type: ignore[union-attr]
 
     with_server(steps)
 
@@ -461,7 +461,7 @@ def test_a_long_poll_on_a_topic_that_is_deleted_is_told_so() -> None:
     async def steps(server: Server, connect: Connect) -> None:
         reader = connect()
         reader.give(fetch(1, "t", wait=20_000))
-        await server.node.delete_topic("t")
+        await server.node.topic_admin.delete("t")
         (frame,) = await reader.answers(1)
         assert answer(FETCH, 12, frame)[1].responses[0].partitions[0].error_code.value == 3
 
@@ -491,8 +491,8 @@ def test_what_is_not_a_request_costs_its_connection_and_no_other(
         good, bad = connect(), connect()
         bad.give(garbage)
         assert bad.transport.closed
-        assert server.metrics.protocol_errors == 1
-        assert server.metrics.bugs == 0
+        assert server.node.counters.protocol_errors == 1
+        assert server.node.counters.bugs == 0
         good.give(produce(1, "t"))
         assert ids(await good.answers(1)) == [1]
 
@@ -526,7 +526,7 @@ def test_a_request_that_is_cut_off_anywhere_is_the_clients_fault(
             if known:
                 peer.give(whole)
             short = cut.to_bytes(4, "big") + whole[4 : 4 + cut]
-            server.receive_buffer[:] = b"\xff" * len(server.receive_buffer)
+            server.shared.receive_buffer[:] = b"\xff" * len(server.shared.receive_buffer)
             if pieces == 1:
                 peer.give(short)
             else:
@@ -535,7 +535,7 @@ def test_a_request_that_is_cut_off_anywhere_is_the_clients_fault(
                 peer.connection._waiting = exact
                 peer.connection.resume_if_possible()
             peer.close()
-        assert server.metrics.bugs == 0
+        assert server.node.counters.bugs == 0
 
     with_server(steps)
 
@@ -568,7 +568,7 @@ def test_a_produce_that_fails_unexpectedly_leaves_nothing_of_its_transaction_to_
             patched.setattr(Producers, "record", None)
             transactional.give(of_the_bank(2))
         assert transactional.transport.closed
-        assert server.metrics.bugs == 1
+        assert server.node.counters.bugs == 1
 
         other.give(produce(4, "t", 1, batch=batch(0), version=12))
         _, parsed = answer(PRODUCE, 12, (await other.answers(2))[1])

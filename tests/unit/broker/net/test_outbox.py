@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.broker.metrics import Metrics
+from millstream.broker.net.counters import BrokerCounters
 from millstream.broker.net.outbox import JOINED, Outbox
-from millstream.log.partition import Slice
+from millstream.log.partition import LogSlice
 from millstream.log.storage.files import OsFiles
 
 
@@ -31,13 +31,15 @@ class Ends:
         self.drained = 0
         self.broken: list[OSError] = []
         self.received = bytearray()
-        self.outbox = Outbox(loop, self.ours, Metrics(), drained=self._drained, broken=self.broken.append)
+        self.outbox = Outbox(
+            loop, self.ours, BrokerCounters(), drained=self._drained, broken=self.broken.append
+        )
 
     def _drained(self) -> None:
         self.drained += 1
 
     def queue(self, *parts: Any) -> None:
-        self.outbox.unsent += sum(p.size if isinstance(p, Slice) else len(p) for p in parts)
+        self.outbox.unsent += sum(p.size if isinstance(p, LogSlice) else len(p) for p in parts)
         self.outbox.send(list(parts))
 
     async def read_all(self, size: int) -> bytes:
@@ -86,7 +88,7 @@ def test_small_answers_leave_at_once() -> None:
 def test_records_from_a_file_keep_their_place(tmp_path: Path, content: bytes) -> None:
     async def steps(ends: Ends) -> None:
         file = OsFiles().open(str(tmp_path / "file"))
-        ends.queue(b"head", Slice(file, 1000, 200_000), b"between", Slice(file, 5, 3))
+        ends.queue(b"head", LogSlice(file, 1000, 200_000), b"between", LogSlice(file, 5, 3))
         ends.queue(b"after")
         expected = b"head" + content[1000:201_000] + b"between" + content[5:8] + b"after"
         assert not ends.outbox.is_empty
@@ -112,7 +114,7 @@ def test_a_file_that_is_shorter_than_promised_breaks_the_connection(
 ) -> None:
     async def steps(ends: Ends) -> None:
         file = OsFiles().open(str(tmp_path / "file"))
-        ends.queue(b"head", Slice(file, len(content) - 10, size))
+        ends.queue(b"head", LogSlice(file, len(content) - 10, size))
         async with asyncio.timeout(20):
             while not ends.broken:  # noqa: ASYNC110
                 await asyncio.sleep(0)
@@ -155,7 +157,7 @@ def test_every_byte_arrives_once_and_in_order(plan: list[tuple[str, int]]) -> No
                 continue
             data = os.urandom(size) if kind == "bytes" else file.pread(size, 0)
             expected += data
-            ends.queue(data if kind == "bytes" else Slice(file, 0, size))
+            ends.queue(data if kind == "bytes" else LogSlice(file, 0, size))
         assert await ends.read_all(len(expected)) == expected
         assert ends.outbox.unsent == 0
 

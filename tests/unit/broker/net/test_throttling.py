@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from millstream.broker.net.quotas import Entity
+from millstream.broker.catalogue.quotas import Entity
 from millstream.broker.net.throttling import FETCH_RATE, PRODUCE_RATE, Meter, Throttling
 from millstream.broker.server import Server
 from tests.support.fake_peer import FakePeer, with_server
@@ -120,8 +120,8 @@ def test_a_producer_above_its_quota_is_answered_at_once_and_not_read_from_for_a_
         other.give(produce(1, "t", batch=records(b"v" * 20_000), acks=acks))
         assert throttle_of(PRODUCE, 9, (await other.answers(2))[1]) == 0
         assert len(await peer.answers(4)) == 4  # after its time
-        assert server.metrics.throttled == 2
-        assert server.metrics.throttled_seconds > 0
+        assert server.node.counters.throttled == 2
+        assert server.node.counters.throttled_seconds > 0
 
     with_server(steps)
 

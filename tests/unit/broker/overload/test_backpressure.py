@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from millstream.broker.groups.committed import OffsetToCommit
-from millstream.broker.groups.member import Join
+from millstream.broker.groups.classic.member import Join
+from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.server import Server
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
@@ -31,7 +31,7 @@ def run(
     clock = ManualClock()
 
     async def with_topic(server: Server, connect: Connect) -> None:
-        await server.node.create_topic("p", 2, POLICY if policy is None else policy)
+        await server.node.topic_admin.create("p", 2, POLICY if policy is None else policy)
         await steps(server, connect, clock)
 
     with_server(with_topic, config=BrokerConfig(), clock=clock)
@@ -41,7 +41,7 @@ async def join(server: Server, group: str = "g", topic: bytes = b"p") -> None:
     """One member that reads the topic."""
     metadata = b"\0\0\0\0\0\1" + len(topic).to_bytes(2, "big") + topic + b"\0\0\0\0"
     member = Join("", None, "c", "h", 10.0, 10.0, "consumer", (("range", metadata),))
-    await server.node.coordinator.join(group, member)
+    await server.node.coordinator.classic_requests.join(group, member)
     server.node.backpressure.tick()
 
 
@@ -76,9 +76,9 @@ def test_a_producer_is_held_from_when_the_group_is_too_far_behind_until_it_commi
         await settle()
         assert answered(peer) == [0, 1, 2]
         assert not peer.transport.is_reading_now
-        partition = server.node.partition("p", 0)
+        partition = server.node.topics.partition("p", 0)
         assert partition is not None
-        assert partition.log.end_offset == 4  # the one that is held is in the log, the next one is not
+        assert partition.log.end_offset == 4  # the held batch is in the log, the next one is not
         await commit(server, 1)  # three are left: the held one goes, and the next one is one too many
         received = await peer.answers(4)
         assert throttle(received[3]) > 0
@@ -207,6 +207,19 @@ def test_a_member_that_dies_holds_nobody_once_its_session_has_ended() -> None:
     run(steps, {**POLICY, "millstream.overload.hold.ms": "60000"})
 
 
+def test_a_broker_whose_fence_is_undone_holds_producers_for_the_groups_that_come_back() -> None:
+    async def steps(server: Server, connect: Connect, clock: ManualClock) -> None:
+        await server.node.fence("other.example:9092", 1)
+        await server.node.fence("", -1)
+        await join(server)
+        peer = connect()
+        peer.give(produce(0, "p", batch=records(*[b"x"] * 4)))
+        await settle()
+        assert answered(peer) == []
+
+    run(steps)
+
+
 def test_a_group_that_never_committed_counts_from_where_it_came() -> None:
     async def steps(server: Server, connect: Connect, clock: ManualClock) -> None:
         peer = connect()
@@ -276,7 +289,7 @@ def test_a_client_that_hangs_up_is_not_waited_for() -> None:
 def test_another_policy_or_the_topic_s_end_lets_everybody_go() -> None:
     async def steps(server: Server, connect: Connect, clock: ManualClock) -> None:
         await join(server)
-        for change in (server.node.alter_topic("p", {}), server.node.delete_topic("p")):
+        for change in (server.node.topic_admin.alter("p", {}), server.node.topic_admin.delete("p")):
             peer = connect()
             peer.give(produce(0, "p", batch=records(*[b"x"] * 4)))
             await settle()
@@ -285,7 +298,7 @@ def test_another_policy_or_the_topic_s_end_lets_everybody_go() -> None:
             server.node.backpressure.tick()
             assert len(await peer.answers(1)) == 1
             if "p" in server.node.hosted:
-                await server.node.alter_topic("p", POLICY)
+                await server.node.topic_admin.alter("p", POLICY)
 
     run(steps)
 
@@ -297,8 +310,8 @@ def test_a_topic_that_is_given_a_gate_while_its_producer_is_busy_holds_it() -> N
         for number in range(10):
             peer.give(produce(number, "p"))
         assert len(await peer.answers(10)) == 10
-        await server.node.alter_topic("p", POLICY)
-        await server.node.add_partitions("p", 3)
+        await server.node.topic_admin.alter("p", POLICY)
+        await server.node.topic_admin.add_partitions("p", 3)
         peer.give(produce(10, "p", batch=records(*[b"x"] * 4)))
         await settle()
         assert len(answered(peer)) == 10

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from millstream.broker.overload.rules import Holding, Lag, Limits, patience, told_ms
+from millstream.broker.overload.rules import ConsumerBacklog, Holding, LagLimits, patience, told_ms
 
 
-def a_lag(*, records: int = -1, size: int = -1) -> Lag:
-    return Lag(Limits(records, size))
+def a_lag(*, records: int = -1, size: int = -1) -> ConsumerBacklog:
+    return ConsumerBacklog(LagLimits(records, size))
 
 
 def test_where_nobody_is_waited_for_nobody_is_held() -> None:
@@ -51,9 +51,9 @@ def test_what_an_open_transaction_keeps_from_readers_does_not_hold_transactions(
 
 
 def test_what_is_reached_first_counts() -> None:
-    assert Limits(10, 1000).are_passed(11, 0)
-    assert Limits(10, 1000).are_passed(0, 1001)
-    assert not Limits(-1, 1000).are_passed(10**9, 1000)
+    assert LagLimits(10, 1000).are_passed(11, 0)
+    assert LagLimits(10, 1000).are_passed(0, 1001)
+    assert not LagLimits(-1, 1000).are_passed(10**9, 1000)
 
 
 def test_time_runs_for_the_requests_behind_the_one_that_is_held_too() -> None:

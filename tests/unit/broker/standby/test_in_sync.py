@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.standby.in_sync import InSync
+from millstream.core.clock import ManualClock
+from millstream.core.config import BrokerConfig
 from millstream.core.errors import LogError
 
 
@@ -43,13 +46,9 @@ class Request:
 
 def test_an_answer_that_brings_the_next_request_of_its_client_settles_each_once() -> None:
     standby = Standby()
-    node: Any = SimpleNamespace(
-        clock=SimpleNamespace(monotonic=lambda: 0.0),
-        config=SimpleNamespace(replica_lag_time_max_ms=10_000),
-        followers=[standby],
-        deadlines=SimpleNamespace(add=lambda wait, seconds: 0, remove=lambda wait, tick: None),
-    )
-    in_sync = InSync(node)
+    followers: Any = [standby]
+    deadlines: Any = SimpleNamespace(add=lambda wait, seconds: 0, remove=lambda wait, tick: None)
+    in_sync = InSync(followers, Catalogue(), deadlines, ManualClock(), BrokerConfig)
     partition: Any = Partition()
     settled: list[str] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker.standby.copy_state import CopyState
+from millstream.broker.catalogue.copy_state import CopyState
 from millstream.broker.standby.lag_account import Missing
 from millstream.broker.standby.promotion import Standing, judge, standing_left
 from millstream.core.errors import DataDirectoryError
@@ -19,7 +19,7 @@ def test_a_copy_with_everything_may_lead_when_the_leader_is_gone_and_says_what_i
     assert verdict.allowed
     assert not verdict.reasons
     assert verdict.note == (
-        "what the leader had at 2023-11-14T22:13:20.000+00:00 is here; it was last heard of at "
+        "what the leader had at 2023-11-14T22:13:20.000+00:00 is here; it was last heard from at "
         "2023-11-14T22:13:21.000+00:00, and what it acknowledged after that is unknown"
     )
 

@@ -53,8 +53,8 @@ async def write(connect: Connect, topic: str, *values: bytes) -> None:
 
 
 async def create_again(server: Server) -> uuid.UUID:
-    await server.node.delete_topic("t")
-    return (await server.node.create_topic("t", 1, {})).id
+    await server.node.topic_admin.delete("t")
+    return (await server.node.topic_admin.create("t", 1, {})).id
 
 
 def test_long_polls_are_told_at_once_by_name_and_by_id() -> None:
@@ -63,7 +63,7 @@ def test_long_polls_are_told_at_once_by_name_and_by_id() -> None:
         by_name, by_id = connect(), connect()
         by_name.give(fetch(1, "t", wait=LONG))
         by_id.give(fetch_by_id(1, topic_id, 0, wait=LONG))
-        await server.node.delete_topic("t")
+        await server.node.topic_admin.delete("t")
         assert (await answered(by_name, BY_NAME)).error_code == UNKNOWN_TOPIC_OR_PARTITION
         assert (await answered(by_id, BY_ID)).error_code == UNKNOWN_TOPIC_ID
         assert len(server.node.deadlines) == 0
@@ -115,11 +115,11 @@ def test_a_session_of_the_old_topic_tells_that_it_is_gone(by_id: bool) -> None:
         session = answer(FETCH, version, frame)[1].session_id
         assert session
         peer.received.clear()
-        await server.node.delete_topic("t")
+        await server.node.topic_admin.delete("t")
         peer.give(fetch(2, "", version=version, session_id=session, session_epoch=1, topics=[]))
         gone = await answered(peer, version)
         assert gone.error_code == (UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION)
-        await server.node.create_topic("t", 1, {})
+        await server.node.topic_admin.create("t", 1, {})
         await write(connect, "t", b"new")
         peer.give(fetch(3, "", version=version, session_id=session, session_epoch=2, topics=[]))
         again = await answered(peer, version)
@@ -164,7 +164,7 @@ def test_records_on_their_way_to_the_disk_are_told_that_their_topic_is_gone(tmp_
     async def steps(server: Server, connect: Connect) -> None:
         peer = connect()
         peer.give(produce(1, "t", acks=-1))
-        await server.node.delete_topic("t")
+        await server.node.topic_admin.delete("t")
         (frame,) = await peer.answers(1)
         told = answer(PRODUCE, 9, frame)[1].responses[0].partition_responses[0]
         assert told.error_code in (NONE, UNKNOWN_TOPIC_OR_PARTITION)
@@ -188,7 +188,7 @@ def test_no_group_stands_anywhere_in_the_successor() -> None:
 def test_who_holds_a_slice_of_the_old_log_reads_it_to_the_end(tmp_path: Path) -> None:
     async def steps(server: Server, connect: Connect) -> None:
         await write(connect, "t", b"v" * 200_000)
-        partition = server.node.partition("t", 0)
+        partition = server.node.topics.partition("t", 0)
         assert partition is not None
         part = partition.log.read(0, 1 << 20)
         await create_again(server)

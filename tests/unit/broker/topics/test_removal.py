@@ -51,20 +51,20 @@ def test_a_deletion_is_acknowledged_before_directories_go_and_a_new_topic_waits_
     async def steps(server: Server, connect: Connect) -> None:
         node = server.node
         for name in ("a", "b", "c"):
-            await node.create_topic(name, 20, {})
-        partition = node.partition("a", 3)
+            await node.topic_admin.create(name, 20, {})
+        partition = node.topics.partition("a", 3)
         assert partition is not None
         partition.log.append(a_batch(b"old"), NOW)
         partition.log.write_staged()
         partition.log.sync()
-        node.checkpoint()
+        node.maintenance.checkpoint()
         with Held(LogDirectory) as held:
             topics = [{"name": name, "topic_id": None} for name in ("a", "b")]
             answer = await ask(node, DELETE_TOPICS, 6, topics=topics, timeout=1000)
             assert [each.error_code for each in answer.responses] == [0, 0]
-            assert node.partition("a", 3) is None
-            again = asyncio.create_task(node.create_topic("a", 5, {}))
-            await node.create_topic("d", 1, {})  # others don't wait
+            assert node.topics.partition("a", 3) is None
+            again = asyncio.create_task(node.topic_admin.create("a", 5, {}))
+            await node.topic_admin.create("d", 1, {})  # others don't wait
             assert not again.done()
             assert len(directories(tmp_path, "a")) == 20
             held.let_go.set()
@@ -73,20 +73,20 @@ def test_a_deletion_is_acknowledged_before_directories_go_and_a_new_topic_waits_
         assert [name for name in directories(tmp_path, "a") if "delete" not in name] == [
             f"a-{index}" for index in range(5)
         ]
-        new = node.partition("a", 3)
+        new = node.topics.partition("a", 3)
         assert new is not None
         assert new.log.end_offset == 0
         assert node.catalogue.deleted_topics == set()
 
     with_server(steps, topics={}, config=BrokerConfig(data=str(tmp_path)))
-    # What the checkpoint says is of the new log, not of the one that had a record.
+    # The checkpoint's entry is about the new log, not about the old one, which had a record.
     assert "a 3 1" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
 def test_what_a_killed_broker_left_of_deleted_topics_goes_at_the_next_start(tmp_path: Path) -> None:
     async def killed(server: Server, connect: Connect) -> None:
-        await server.node.create_topic("gone", 5, {})
-        await server.node.create_topic("stays", 1, {})
+        await server.node.topic_admin.create("gone", 5, {})
+        await server.node.topic_admin.create("stays", 1, {})
         # As if the process had ended right after the deletion was written down.
         await server.node.catalogue.delete_topic("gone")
 
@@ -95,7 +95,7 @@ def test_what_a_killed_broker_left_of_deleted_topics_goes_at_the_next_start(tmp_
     (tmp_path / "unknown-0").mkdir()
 
     async def started(server: Server, connect: Connect) -> None:
-        assert server.node.partition("stays", 0) is not None
+        assert server.node.topics.partition("stays", 0) is not None
         assert server.node.catalogue.deleted_topics == set()
         wait_for(lambda: directories(tmp_path, "gone") == [], timeout=30)
 
@@ -106,7 +106,7 @@ def test_what_a_killed_broker_left_of_deleted_topics_goes_at_the_next_start(tmp_
 
 def test_ten_thousand_partitions_in_memory_are_deleted_without_holding_the_loop() -> None:
     async def steps(server: Server, connect: Connect) -> None:
-        await server.node.create_topic("wide", 10_000, {})
+        await server.node.topic_admin.create("wide", 10_000, {})
         turns = 0
 
         async def others() -> None:
@@ -117,8 +117,8 @@ def test_ten_thousand_partitions_in_memory_are_deleted_without_holding_the_loop(
 
         meanwhile = asyncio.create_task(others())
         async with asyncio.timeout(60):
-            await server.node.delete_topic("wide")
-            await server.node.create_topic("wide", 1, {})
+            await server.node.topic_admin.delete("wide")
+            await server.node.topic_admin.create("wide", 1, {})
         meanwhile.cancel()
         assert turns > 10
         assert len(server.node.memory.logs) == 1

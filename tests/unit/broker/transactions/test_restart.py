@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.net.turn import Turn
+from millstream.broker.net.loop_turn import LoopTurn
 from millstream.broker.node import Node
 from millstream.broker.topics.syncing import Syncer
-from millstream.broker.transactions.transaction import NO_TIMEOUT, NOBODY, Identity, State
+from millstream.broker.transactions.transaction import NO_TIMEOUT, NOBODY, Identity, TxnState
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
 from millstream.core.errors import LogFailed
@@ -44,11 +44,11 @@ def start(tmp_path: Path, loop: asyncio.AbstractEventLoop, clock: ManualClock) -
     def start(after: Node | None = None) -> Node:
         data = tmp_path / str(len(running))
         if after is not None:
-            shutil.copytree(after.data_path, data)
+            shutil.copytree(after.logs.data_path, data)
             (data / ".lock").unlink(missing_ok=True)
         node = Node(BrokerConfig(data=str(data)), clock, loop)
-        syncer = Syncer(loop, clock, node.metrics, threads=1)
-        node.transactions.start(Turn(loop, clock, syncer, node.metrics), syncer)
+        syncer = Syncer(loop, clock, threads=1)
+        node.transactions.start(LoopTurn(loop, clock, syncer, node.counters), syncer)
         running.append((node, syncer))
         return node
 
@@ -63,11 +63,11 @@ def start(tmp_path: Path, loop: asyncio.AbstractEventLoop, clock: ManualClock) -
 @pytest.fixture
 def node(start: Start, run: Run) -> Node:
     node = start()
-    run(node.create_topic("t", 3, {}))
+    run(node.topic_admin.create("t", 3, {}))
     return node
 
 
-def state(node: Node) -> State:
+def state(node: Node) -> TxnState:
     found = node.transactions.describe(NAME)
     assert found is not None
     return found.transaction.state
@@ -89,7 +89,7 @@ def test_an_open_transaction_goes_on(node: Node, start: Start, run: Run) -> None
         run(produce(node, me, index))
     run(commit_offset(node, me, 5))
     after = start(node)
-    assert (state(after), partitions(after), held_back(after)) == (State.ONGOING, [0, 2], [0, 2])
+    assert (state(after), partitions(after), held_back(after)) == (TxnState.ONGOING, [0, 2], [0, 2])
     assert run(stable_offset(after)) == (88, -1)
     assert run(produce(after, me, 0, 1)) == 0
     assert run(end(after, me)).error_code == 0
@@ -122,7 +122,7 @@ def test_partitions_that_were_announced_are_known_before_they_have_records(
     me = run(producer(node))
     run(add(node, me, [1]))
     after = start(node)
-    assert (state(after), partitions(after)) == (State.ONGOING, [1])
+    assert (state(after), partitions(after)) == (TxnState.ONGOING, [1])
     assert run(produce(after, me, 1, version=9)) == 0
     assert run(produce(after, me, 0, version=9)) == 48
 
@@ -135,7 +135,7 @@ def test_a_decision_that_a_log_was_not_told_is_told(
     for index in (0, 1):
         run(produce(node, me, index))
     run(commit_offset(node, me, 5))
-    partition = node.partition("t", 1)
+    partition = node.topics.partition("t", 1)
     assert partition is not None
     monkeypatch.setattr(partition.log, "append_marker", full)
     answer = run(end(node, me, commit=commit))
@@ -143,14 +143,14 @@ def test_a_decision_that_a_log_was_not_told_is_told(
     assert held_back(node) == [1]
     after = start(node)
     assert held_back(after) == []
-    assert state(after) is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert state(after) is (TxnState.COMPLETE_COMMIT if commit else TxnState.COMPLETE_ABORT)
     assert run(stable_offset(after)) == (0, 5 if commit else -1)
-    told = after.partition("t", 1)
+    told = after.topics.partition("t", 1)
     assert told is not None
     assert bool(told.log.aborted(0, 10)) is not commit
-    # The one that was told before is not told again: a record and a marker each.
-    assert [p.log.end_offset for p in after.partitions()] == [2, 2, 0]
-    assert [len(contents(p.log)) for p in after.partitions()] == [1, 1, 0]
+    # A partition that already had its marker gets no second one: a record and a marker each.
+    assert [p.log.end_offset for p in after.topics.partitions()] == [2, 2, 0]
+    assert [len(contents(p.log)) for p in after.topics.partitions()] == [1, 1, 0]
 
 
 def test_a_marker_that_is_owed_does_not_hit_the_next_transaction(node: Node, start: Start, run: Run) -> None:
@@ -162,9 +162,9 @@ def test_a_marker_that_is_owed_does_not_hit_the_next_transaction(node: Node, sta
     run(add(node, me, [0]))
     run(produce(node, me, 0, 1, version=9))
     after = start(node)  # the row of the first one's marker is there still
-    assert (state(after), held_back(after)) == (State.ONGOING, [0])
+    assert (state(after), held_back(after)) == (TxnState.ONGOING, [0])
     assert run(end(after, me, commit=False, version=3)).error_code == 0
-    log = after.partitions()[0].log  # type: ignore[index]
+    log = after.topics.partitions()[0].log
     assert log.aborted(0, 10) == [(me.producer_id, 2)]
 
 
@@ -174,11 +174,11 @@ def test_rows_are_forgotten_once_their_markers_are_synced(node: Node, run: Run, 
     run(end(node, me))
 
     def owed() -> int:
-        with sqlite3.connect(Path(node.data_path) / "catalogue.db") as db:
+        with sqlite3.connect(Path(node.logs.data_path) / "catalogue.db") as db:
             return int(db.execute("SELECT count(*) FROM owed_markers").fetchone()[0])
 
     assert owed() == 1
-    partition = node.partition("t", 0)
+    partition = node.topics.partition("t", 0)
     assert partition is not None
 
     async def until_synced() -> None:
@@ -206,8 +206,8 @@ def test_what_nobody_could_end_is_aborted(
     run(forget())
     after = start(node)
     assert held_back(after) == []
-    assert "known to no transactional id" in caplog.text
-    log = after.partitions()[0].log  # type: ignore[index]
+    assert "belong to no transactional id" in caplog.text
+    log = after.topics.partitions()[0].log
     assert log.aborted(0, 10) == [(me.producer_id, 0)]
 
 

@@ -15,8 +15,8 @@ from millstream.broker.transactions.transaction import (
     SECOND_PROTOCOL,
     TRANSITIONS,
     Identity,
-    State,
     Transaction,
+    TxnState,
     first_standing,
     marker_epoch,
 )
@@ -28,7 +28,7 @@ ME = Identity(5, 3)
 SPARE = 99
 
 
-def standing(state: State = State.EMPTY, **changes: Any) -> Transaction:
+def standing(state: TxnState = TxnState.EMPTY, **changes: Any) -> Transaction:
     fields = {"producer": ME, "timeout_ms": 60_000, "updated_ms": NOW, "state": state, **changes}
     return Transaction("t", **fields)
 
@@ -46,16 +46,16 @@ def refused(call: Any) -> int:
 
 
 def test_the_second_protocol_ends_in_the_next_epoch() -> None:
-    after = end(standing(State.ONGOING))
-    assert (after.state, after.producer, after.previous) == (State.PREPARE_COMMIT, Identity(5, 4), ME)
-    assert marker_epoch(standing(State.ONGOING), after) == 4
-    assert after.completed().state is State.COMPLETE_COMMIT
+    after = end(standing(TxnState.ONGOING))
+    assert (after.state, after.producer, after.previous) == (TxnState.PREPARE_COMMIT, Identity(5, 4), ME)
+    assert marker_epoch(standing(TxnState.ONGOING), after) == 4
+    assert after.completed().state is TxnState.COMPLETE_COMMIT
 
 
 def test_the_first_protocol_keeps_its_epoch() -> None:
-    after = end(standing(State.ONGOING), commit=False, second=False)
-    assert (after.state, after.producer, after.previous) == (State.PREPARE_ABORT, ME, NOBODY)
-    assert marker_epoch(standing(State.ONGOING), after) == 3
+    after = end(standing(TxnState.ONGOING), commit=False, second=False)
+    assert (after.state, after.producer, after.previous) == (TxnState.PREPARE_ABORT, ME, NOBODY)
+    assert marker_epoch(standing(TxnState.ONGOING), after) == 3
 
 
 # What EndTxn does in Kafka, for the second protocol. The retry has the epoch before; "bump" is a success with
@@ -66,28 +66,30 @@ BUMP, SAME = "bump", "same"
 @pytest.mark.parametrize(
     ("state", "commit", "is_retry", "expected"),
     [
-        (State.EMPTY, False, True, FENCED),
-        (State.EMPTY, False, False, BUMP),
-        (State.EMPTY, True, True, FENCED),
-        (State.EMPTY, True, False, WRONG_STATE),
-        (State.COMPLETE_ABORT, False, True, SAME),
-        (State.COMPLETE_ABORT, False, False, BUMP),
-        (State.COMPLETE_ABORT, True, True, WRONG_STATE),
-        (State.COMPLETE_ABORT, True, False, WRONG_STATE),
-        (State.COMPLETE_COMMIT, False, True, WRONG_STATE),
-        (State.COMPLETE_COMMIT, False, False, BUMP),
-        (State.COMPLETE_COMMIT, True, True, SAME),
-        (State.COMPLETE_COMMIT, True, False, WRONG_STATE),
-        (State.PREPARE_COMMIT, True, True, CONCURRENT),
-        (State.PREPARE_COMMIT, False, True, WRONG_STATE),
-        (State.PREPARE_ABORT, False, True, CONCURRENT),
-        (State.PREPARE_ABORT, True, True, WRONG_STATE),
-        (State.PREPARE_COMMIT, True, False, FENCED),
-        (State.PREPARE_ABORT, False, False, FENCED),
-        (State.ONGOING, True, True, FENCED),
+        (TxnState.EMPTY, False, True, FENCED),
+        (TxnState.EMPTY, False, False, BUMP),
+        (TxnState.EMPTY, True, True, FENCED),
+        (TxnState.EMPTY, True, False, WRONG_STATE),
+        (TxnState.COMPLETE_ABORT, False, True, SAME),
+        (TxnState.COMPLETE_ABORT, False, False, BUMP),
+        (TxnState.COMPLETE_ABORT, True, True, WRONG_STATE),
+        (TxnState.COMPLETE_ABORT, True, False, WRONG_STATE),
+        (TxnState.COMPLETE_COMMIT, False, True, WRONG_STATE),
+        (TxnState.COMPLETE_COMMIT, False, False, BUMP),
+        (TxnState.COMPLETE_COMMIT, True, True, SAME),
+        (TxnState.COMPLETE_COMMIT, True, False, WRONG_STATE),
+        (TxnState.PREPARE_COMMIT, True, True, CONCURRENT),
+        (TxnState.PREPARE_COMMIT, False, True, WRONG_STATE),
+        (TxnState.PREPARE_ABORT, False, True, CONCURRENT),
+        (TxnState.PREPARE_ABORT, True, True, WRONG_STATE),
+        (TxnState.PREPARE_COMMIT, True, False, FENCED),
+        (TxnState.PREPARE_ABORT, False, False, FENCED),
+        (TxnState.ONGOING, True, True, FENCED),
     ],
 )
-def test_an_end_that_comes_late_or_twice(state: State, commit: bool, is_retry: bool, expected: Any) -> None:
+def test_an_end_that_comes_late_or_twice(
+    state: TxnState, commit: bool, is_retry: bool, expected: Any
+) -> None:
     before = standing(state, previous=Identity(5, 2))
     producer = before.previous if is_retry else before.producer
     if expected == BUMP:
@@ -101,17 +103,17 @@ def test_an_end_that_comes_late_or_twice(state: State, commit: bool, is_retry: b
 @pytest.mark.parametrize(
     ("state", "commit", "expected"),
     [
-        (State.EMPTY, True, WRONG_STATE),
-        (State.EMPTY, False, WRONG_STATE),
-        (State.COMPLETE_COMMIT, True, SAME),
-        (State.COMPLETE_COMMIT, False, WRONG_STATE),
-        (State.COMPLETE_ABORT, False, SAME),
-        (State.COMPLETE_ABORT, True, WRONG_STATE),
-        (State.PREPARE_COMMIT, True, CONCURRENT),
-        (State.PREPARE_COMMIT, False, WRONG_STATE),
+        (TxnState.EMPTY, True, WRONG_STATE),
+        (TxnState.EMPTY, False, WRONG_STATE),
+        (TxnState.COMPLETE_COMMIT, True, SAME),
+        (TxnState.COMPLETE_COMMIT, False, WRONG_STATE),
+        (TxnState.COMPLETE_ABORT, False, SAME),
+        (TxnState.COMPLETE_ABORT, True, WRONG_STATE),
+        (TxnState.PREPARE_COMMIT, True, CONCURRENT),
+        (TxnState.PREPARE_COMMIT, False, WRONG_STATE),
     ],
 )
-def test_an_end_of_the_first_protocol_that_comes_twice(state: State, commit: bool, expected: Any) -> None:
+def test_an_end_of_the_first_protocol_that_comes_twice(state: TxnState, commit: bool, expected: Any) -> None:
     before = standing(state)
     if expected == SAME:
         assert end(before, commit=commit, second=False) is before
@@ -121,7 +123,7 @@ def test_an_end_of_the_first_protocol_that_comes_twice(state: State, commit: boo
 
 
 def test_strangers_are_told_what_is_wrong_with_them() -> None:
-    open_one = standing(State.ONGOING)
+    open_one = standing(TxnState.ONGOING)
     for second in (True, False):
         assert refused(lambda second=second: end(open_one, Identity(6, 3), second=second)) == WRONG_ID
         assert refused(lambda second=second: end(open_one, Identity(5, 4), second=second)) == FENCED
@@ -131,7 +133,7 @@ def test_strangers_are_told_what_is_wrong_with_them() -> None:
 
 
 def test_a_time_out_leaves_no_epoch_that_looks_like_a_retry() -> None:
-    before = standing(State.ONGOING)
+    before = standing(TxnState.ONGOING)
     after = before.fence(spare=-1, now_ms=NOW)
     assert (after.producer, after.previous) == (Identity(5, 5), NOBODY)
     assert marker_epoch(before, after) == 5
@@ -142,7 +144,7 @@ def test_a_time_out_leaves_no_epoch_that_looks_like_a_retry() -> None:
 
 
 def test_init_gives_the_next_epoch_and_knows_its_own_retry() -> None:
-    before = standing(State.COMPLETE_COMMIT)
+    before = standing(TxnState.COMPLETE_COMMIT)
     assert before.check_init(None) is False
     after = before.init(None, timeout_ms=1, spare=-1, now_ms=NOW)
     assert (after.producer, after.previous, after.timeout_ms) == (Identity(5, 4), NOBODY, 1)
@@ -157,7 +159,7 @@ def test_init_gives_the_next_epoch_and_knows_its_own_retry() -> None:
 
 
 def test_init_waits_for_an_end() -> None:
-    for state in (State.PREPARE_ABORT, State.PREPARE_COMMIT):
+    for state in (TxnState.PREPARE_ABORT, TxnState.PREPARE_COMMIT):
         waiting = standing(state)
         assert refused(lambda w=waiting: w.init(None, timeout_ms=1, spare=-1, now_ms=NOW)) == CONCURRENT
         assert refused(lambda w=waiting: w.check(ME)) == CONCURRENT
@@ -166,7 +168,7 @@ def test_init_waits_for_an_end() -> None:
 @pytest.mark.parametrize("epoch", [LAST_EPOCH - 1, LAST_EPOCH])
 def test_epochs_run_out(epoch: int) -> None:
     last = Identity(5, epoch)
-    before = standing(State.ONGOING, producer=last)
+    before = standing(TxnState.ONGOING, producer=last)
     assert before.needs_spare
     after = end(before, last)
     if epoch == LAST_EPOCH:
@@ -180,21 +182,21 @@ def test_epochs_run_out(epoch: int) -> None:
     assert fenced.producer == Identity(SPARE, 0)
     assert marker_epoch(before, fenced) == epoch + 1
     assert refused(lambda: end(fenced.completed(), last)) == WRONG_ID
-    idle = standing(State.EMPTY, producer=last)
+    idle = standing(TxnState.EMPTY, producer=last)
     assert idle.init(None, timeout_ms=1, spare=SPARE, now_ms=NOW).producer == (
         Identity(SPARE, 0) if epoch == LAST_EPOCH else Identity(5, LAST_EPOCH)
     )
 
 
 def test_far_from_the_last_epoch_no_spare_is_needed() -> None:
-    assert not standing(State.ONGOING).needs_spare
+    assert not standing(TxnState.ONGOING).needs_spare
     assert not first_standing("t", 7, 1000, NOW).needs_spare
 
 
 def test_a_kept_transaction_is_ended_by_its_next_producer_and_written_to_by_nobody() -> None:
-    prepared = standing(State.ONGOING, timeout_ms=NO_TIMEOUT)
+    prepared = standing(TxnState.ONGOING, timeout_ms=NO_TIMEOUT)
     kept = prepared.keep(None, spare=-1, now_ms=NOW)
-    assert (kept.producer, kept.writer, kept.state) == (Identity(5, 4), ME, State.ONGOING)
+    assert (kept.producer, kept.writer, kept.state) == (Identity(5, 4), ME, TxnState.ONGOING)
     assert refused(lambda: kept.check(ME)) == FENCED
     assert refused(lambda: kept.check(kept.producer)) == WRONG_STATE
     assert refused(lambda: end(kept, ME)) == FENCED
@@ -202,12 +204,12 @@ def test_a_kept_transaction_is_ended_by_its_next_producer_and_written_to_by_nobo
     assert (again.producer, again.writer) == (Identity(5, 5), ME)
     for second, epoch in ((True, 6), (False, 5)):
         ended = end(again, again.producer, second=second)
-        assert (ended.state, marker_epoch(again, ended)) == (State.PREPARE_COMMIT, epoch)
+        assert (ended.state, marker_epoch(again, ended)) == (TxnState.PREPARE_COMMIT, epoch)
         assert ended.completed().writer == ended.producer
 
 
 def test_a_kept_transaction_survives_the_last_epoch() -> None:
-    prepared = standing(State.ONGOING, timeout_ms=NO_TIMEOUT, producer=Identity(5, LAST_EPOCH))
+    prepared = standing(TxnState.ONGOING, timeout_ms=NO_TIMEOUT, producer=Identity(5, LAST_EPOCH))
     kept = prepared.keep(None, spare=SPARE, now_ms=NOW)
     assert (kept.producer, kept.writer) == (Identity(SPARE, 0), Identity(5, LAST_EPOCH))
     ended = end(kept, kept.producer, commit=False)
@@ -215,15 +217,15 @@ def test_a_kept_transaction_survives_the_last_epoch() -> None:
 
 
 def test_a_transaction_with_a_time_out_is_not_kept() -> None:
-    assert refused(lambda: standing(State.ONGOING).keep(None, spare=-1, now_ms=NOW)) == WRONG_STATE
+    assert refused(lambda: standing(TxnState.ONGOING).keep(None, spare=-1, now_ms=NOW)) == WRONG_STATE
 
 
 def test_the_tables_speak_of_states_that_are_there() -> None:
-    assert set(TRANSITIONS) == set(State)
-    assert {state for state, _, _ in SECOND_PROTOCOL} == set(State) - {State.DEAD}
-    assert standing(State.EMPTY).died().state is State.DEAD
+    assert set(TRANSITIONS) == set(TxnState)
+    assert {state for state, _, _ in SECOND_PROTOCOL} == set(TxnState) - {TxnState.DEAD}
+    assert standing(TxnState.EMPTY).died().state is TxnState.DEAD
     with pytest.raises(AssertionError):
-        standing(State.ONGOING).died()
+        standing(TxnState.ONGOING).died()
 
 
 @given(st.lists(st.sampled_from(["begin", "commit", "abort", "first", "init", "fence", "keep"]), max_size=60))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.catalogue.stopped import read_catalogue
+from millstream.broker.catalogue.stopped_broker import read_catalogue
 from millstream.broker.node import Node
 from millstream.broker.server import Server
 from millstream.broker.upkeep import archiving as archiving_module
@@ -75,7 +75,7 @@ def store_of(server: Server | Node) -> Unreliable:
 
 def log_of(server: Server | Node, topic: str = "a") -> PartitionLog:
     node = server.node if isinstance(server, Server) else server
-    partition = node.partition(topic, 0)
+    partition = node.topics.partition(topic, 0)
     assert partition is not None
     return partition.log
 
@@ -93,12 +93,12 @@ def fill(node: Node, topic: str = "a", count: int = COUNT) -> None:
 
 async def archive(node: Node) -> None:
     """One round of archiving, then local retention."""
-    await at_work(node).round(node.partitions())
-    await node.apply_retention()
+    await at_work(node).round(node.topics.partitions())
+    await node.maintenance.apply_retention()
 
 
 async def archived_topic(server: Server, name: str = "a", **settings: str) -> PartitionLog:
-    await server.node.create_topic(
+    await server.node.topic_admin.create(
         name, 1, {**ARCHIVED, **{k.replace("_", "."): v for k, v in settings.items()}}
     )
     fill(server.node, name)
@@ -184,7 +184,7 @@ def test_answers_keep_their_order_though_one_waits_for_the_archive(config: Broke
 
 def test_who_reads_committed_records_is_told_what_was_aborted(config: BrokerConfig) -> None:
     async def steps(server: Server, connect: Connect) -> None:
-        await server.node.create_topic("a", 1, ARCHIVED)
+        await server.node.topic_admin.create("a", 1, ARCHIVED)
         log = log_of(server)
         log.transactions_gate = None
         # Begins in the archive, is aborted in a segment that stays here.
@@ -260,7 +260,7 @@ def test_a_reader_that_hangs_up_while_it_waits_costs_nothing(config: BrokerConfi
         peer.close()
         go_on.set()
         assert (await read_everything(connect))[0] == 0
-        assert server.metrics.bugs == 0
+        assert server.node.counters.bugs == 0
 
     run(config, steps)
 
@@ -307,13 +307,13 @@ def test_an_archive_that_hangs_does_not_keep_the_broker_from_ending_in_order(
         fill(server.node)
         store_of(server).before_step = lambda what: _held(go_on)
         connect().give(fetch(1, "a", 0))
-        round_ = asyncio.create_task(at_work(server).round(server.node.partitions()))
+        round_ = asyncio.create_task(at_work(server).round(server.node.topics.partitions()))
         await asyncio.sleep(0.05)
         round_.cancel()
 
     run(config, steps)
     go_on.set()
-    assert "ends without it" in caplog.text
+    assert "shuts down without it" in caplog.text
 
     async def again(server: Server, connect: Connect) -> None:
         assert (log_of(server).log_start_offset, log_of(server).end_offset) == (0, 2 * COUNT)
@@ -397,7 +397,7 @@ def test_a_segment_copied_to_a_directory_that_was_just_unmounted_is_not_archived
 ) -> None:
     async def steps(server: Server, connect: Connect) -> None:
         node = server.node
-        await node.create_topic("a", 1, ARCHIVED)
+        await node.topic_admin.create("a", 1, ARCHIVED)
         fill(node, count=10)
         await archive(node)
         before = log_of(server).archive.end_offset
@@ -419,7 +419,7 @@ def test_an_archive_that_was_marked_once_is_known_by_its_mark_even_if_it_is_empt
     mount: Mount, mounted: BrokerConfig
 ) -> None:
     async def mark_it(server: Server, connect: Connect) -> None:
-        await server.node.create_topic("a", 1, ARCHIVED)
+        await server.node.topic_admin.create("a", 1, ARCHIVED)
         await archive(server.node)
 
     async def start_again(server: Server, connect: Connect) -> None:
@@ -460,7 +460,7 @@ def test_a_deleted_topic_leaves_an_archive_that_was_unmounted_meanwhile(
 ) -> None:
     async def steps(server: Server, connect: Connect) -> None:
         await archived_topic(server, file_delete_delay_ms="0")
-        await server.node.delete_topic("a")
+        await server.node.topic_admin.delete("a")
         store_of(server).before_step = lambda what: mount.unmount() if what.startswith("remove_all") else None
         await at_work(server).round([])
         mount_again(mount, server)
@@ -519,7 +519,7 @@ def test_offsets_by_time_and_by_name_are_found_wherever_they_are(config: BrokerC
 
 def test_the_largest_time_may_be_in_the_archive(config: BrokerConfig) -> None:
     async def steps(server: Server, connect: Connect) -> None:
-        await server.node.create_topic("a", 1, ARCHIVED)
+        await server.node.topic_admin.create("a", 1, ARCHIVED)
         log = log_of(server)
         log.append(a_batch(b"from the future", at=NOW + 1000 * MINUTE), NOW + 1000 * MINUTE)
         fill(server.node)
@@ -536,7 +536,7 @@ def test_the_largest_time_may_be_in_the_archive(config: BrokerConfig) -> None:
 def test_total_retention_deletes_in_the_archive_and_the_log_starts_later(config: BrokerConfig) -> None:
     async def steps(server: Server, connect: Connect) -> None:
         log = await archived_topic(server)
-        await server.node.alter_topic("a", {**ARCHIVED, "retention.bytes": str(log.size_bytes + 1500)})
+        await server.node.topic_admin.alter("a", {**ARCHIVED, "retention.bytes": str(log.size_bytes + 1500)})
         before = objects(config.millstream_archive_url)
         await archive(server.node)
         start = log.log_start_offset
@@ -585,11 +585,13 @@ def test_turning_archiving_off_deletes_what_is_there_and_keeps_what_is_here(conf
     async def steps(server: Server, connect: Connect) -> None:
         log = await archived_topic(server)
         local = log.local_start_offset
-        await server.node.alter_topic("a", {"remote.log.delete.on.disable": "true", "retention.ms": "-1"})
+        await server.node.topic_admin.alter(
+            "a", {"remote.log.delete.on.disable": "true", "retention.ms": "-1"}
+        )
         await archive(server.node)
         assert objects(config.millstream_archive_url) == {}
         assert log.log_start_offset == log.local_start_offset == local
-        await server.node.alter_topic("a", ARCHIVED)
+        await server.node.topic_admin.alter("a", ARCHIVED)
         fill(server.node)
         await archive(server.node)
         assert log.archive.segments[0].base_offset == local
@@ -602,7 +604,7 @@ def test_copying_can_be_stopped_and_what_is_there_is_served_on(config: BrokerCon
         log = await archived_topic(server)
         end = log.archive.end_offset
         overrides = {"remote.storage.enable": "true", "remote.log.copy.disable": "true", "retention.ms": "-1"}
-        await server.node.alter_topic("a", {**overrides, "segment.bytes": "1024"})
+        await server.node.topic_admin.alter("a", {**overrides, "segment.bytes": "1024"})
         fill(server.node)
         await archive(server.node)
         assert (log.archive.end_offset, log.local_start_offset) == (end, end)
@@ -619,7 +621,7 @@ def test_a_deleted_topic_leaves_the_archive_after_the_delay_and_its_successor_st
     async def steps(server: Server, connect: Connect) -> None:
         await archived_topic(server, file_delete_delay_ms="5000")
         first = set(objects(config.millstream_archive_url))
-        await server.node.delete_topic("a")
+        await server.node.topic_admin.delete("a")
         await archived_topic(server)
         assert first < set(objects(config.millstream_archive_url)), "not before its time"
         clock.advance(5)
@@ -640,7 +642,7 @@ def test_a_broker_that_ends_before_a_deleted_topic_has_left_the_archive_remember
 
     async def delete(server: Server, connect: Connect) -> None:
         await archived_topic(server)
-        await server.node.delete_topic("a")
+        await server.node.topic_admin.delete("a")
 
     async def start_again(server: Server, connect: Connect) -> None:
         assert objects(config.millstream_archive_url)
@@ -659,7 +661,7 @@ def test_a_topic_deleted_and_created_again_while_it_is_copied_leaves_its_success
 
     async def steps(server: Server, connect: Connect) -> None:
         node = server.node
-        await node.create_topic("a", 1, {**ARCHIVED, "file.delete.delay.ms": "0"})
+        await node.topic_admin.create("a", 1, {**ARCHIVED, "file.delete.delay.ms": "0"})
         fill(node)
         copying, go_on = threading.Event(), threading.Event()
 
@@ -669,10 +671,10 @@ def test_a_topic_deleted_and_created_again_while_it_is_copied_leaves_its_success
                 _held(go_on)
 
         store_of(server).before_step = hold
-        under_way = asyncio.create_task(at_work(server).round(node.partitions()))
+        under_way = asyncio.create_task(at_work(server).round(node.topics.partitions()))
         assert await asyncio.to_thread(copying.wait, 10)
-        await node.delete_topic("a")
-        await node.create_topic("a", 1, ARCHIVED)
+        await node.topic_admin.delete("a")
+        await node.topic_admin.create("a", 1, ARCHIVED)
         go_on.set()
         await under_way
         assert not at_work(server).is_away
@@ -691,7 +693,7 @@ def test_a_partition_that_can_not_be_archived_does_not_keep_the_others_from_it(
 ) -> None:
     async def steps(server: Server, connect: Connect) -> None:
         for name in ("bad", "good", "too"):
-            await server.node.create_topic(name, 1, ARCHIVED)
+            await server.node.topic_admin.create(name, 1, ARCHIVED)
             fill(server.node, name)
         os.unlink(log_of(server, "bad").segments[0].path + ".log")
         await archive(server.node)
@@ -847,10 +849,10 @@ def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(
         node = Node(config, clock, asyncio.get_running_loop())
         try:
             if create:
-                await node.create_topic("a", 1, ARCHIVED)
+                await node.topic_admin.create("a", 1, ARCHIVED)
                 fill(node, count=24)
             await archive(node)
-            await node.alter_topic("a", {**ARCHIVED, "retention.bytes": "1600"})
+            await node.topic_admin.alter("a", {**ARCHIVED, "retention.bytes": "1600"})
             await archive(node)
             await archive(node)
         except Crash:
@@ -858,8 +860,8 @@ def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(
         finally:
             at_work(node).close()
             node.catalogue.close()
-            assert node._directory is not None
-            node._directory._unlock()
+            assert node.logs.disk is not None
+            node.logs.disk._unlock()
         segments, start = log_of(node).archive.segments, log_of(node).log_start_offset
         assert segments[0].base_offset == start
         assert segments[-1].end_offset == log_of(node).segments[0].base_offset
@@ -909,9 +911,9 @@ def test_settings_that_contradict_each_other_are_refused(
 ) -> None:
     async def steps(server: Server, connect: Connect) -> None:
         with pytest.raises(RequestRefused, match=what) as refused:
-            await server.node.create_topic("a", 1, {"remote.storage.enable": "true", **settings})
+            await server.node.topic_admin.create("a", 1, {"remote.storage.enable": "true", **settings})
         assert refused.value.code == INVALID_CONFIG
-        await server.node.create_topic("b", 1, {"remote.storage.enable": "true"})
+        await server.node.topic_admin.create("b", 1, {"remote.storage.enable": "true"})
         found = await ask(
             server.node, 44, 1, validate_only=False,
             resources=[{
@@ -953,7 +955,7 @@ def test_a_broker_without_an_archive_refuses_to_archive_and_to_forget_that_it_ha
 
     async def refused(server: Server, connect: Connect) -> None:
         with pytest.raises(RequestRefused, match="no archive"):
-            await server.node.create_topic("a", 1, {"remote.storage.enable": "true"})
+            await server.node.topic_admin.create("a", 1, {"remote.storage.enable": "true"})
 
     async def created(server: Server, connect: Connect) -> None:
         await archived_topic(server)

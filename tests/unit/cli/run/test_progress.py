@@ -7,12 +7,12 @@ import json
 import pytest
 
 from millstream.cli.run.progress import Shown, Totals
-from millstream.pipeline.run.progress import Progress
+from millstream.pipeline.run.reporting.progress import BatchProgress
 
-BATCH = Progress(
+BATCH = BatchProgress(
     "payments", 7, 240, 2, {"topic alerts": 3}, None, 412, 0, steps={"send": 4.5}, lags={"payments": 5}
 )
-IDLE = Progress("payments", 8, 0, 0, {"topic alerts": 0}, None, 9, 0)
+IDLE = BatchProgress("payments", 8, 0, 0, {"topic alerts": 0}, None, 9, 0)
 
 
 def test_a_batch_is_a_line_and_one_without_rows_is_none(capsys: pytest.CaptureFixture[str]) -> None:

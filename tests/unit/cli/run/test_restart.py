@@ -7,8 +7,8 @@ import pytest
 from millstream.cli.run.restart import Restarts, helps, restarting
 from millstream.cli.terminal.signals import Interrupts
 from millstream.core.errors import BrokerUnavailable, ConfigError, DataLoss, MillstreamError, TopologyError
-from millstream.pipeline.run.ledger import LedgerProblem
-from millstream.pipeline.run.transact import TakenOver
+from millstream.pipeline.run.delivery.ledger import LedgerProblem
+from millstream.pipeline.run.delivery.transactions import TakenOver
 
 
 def test_pauses_double_to_a_minute_and_end() -> None:
@@ -78,8 +78,8 @@ def test_it_is_started_until_it_ends_well_and_every_failure_is_said(
     assert runs.began == pytest.approx([0, 6, 13], abs=0.3)
     said = capsys.readouterr().err
     assert "first" in said
-    assert "started again in 1 s (restart 1)" in said
-    assert "started again in 2 s (restart 2)" in said
+    assert "starting again in 1 s (restart 1)" in said
+    assert "starting again in 2 s (restart 2)" in said
 
 
 def test_after_the_last_the_failure_is_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +87,7 @@ def test_after_the_last_the_failure_is_the_commands(capsys: pytest.CaptureFixtur
     with pytest.raises(MillstreamError, match="number 3"):
         start(runs)
     assert len(runs.began) == 4
-    assert "given up after 3 restarts" in capsys.readouterr().err
+    assert "gave up after 3 restarts" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_the_pause() -> None:

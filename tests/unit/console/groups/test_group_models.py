@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.client.insight.group_survey import Surveyed
+from millstream.client.insight.horizon import Horizon, WriteRate
 from millstream.client.insight.lag import Missed
-from millstream.client.insight.outlook import Outlook, Writing
-from millstream.client.insight.times import Spot
-from millstream.client.librdkafka.groups import GroupInfo, GroupListing, Member
+from millstream.client.insight.times import PartitionOffset
+from millstream.client.librdkafka.groups import GroupInfo, GroupListing, GroupMember
 from millstream.client.protocol.cluster import Committed
 from millstream.client.text.position import Bounds, TopicPartition, parse_position
 from millstream.console import units
@@ -33,7 +33,7 @@ from millstream.console.observing.history import History
 from millstream.console.observing.snapshot import GroupState, Snapshot
 from millstream.core.clock import ManualClock
 from millstream.core.errors import ConfigError
-from millstream.core.horizon import Keeping
+from millstream.core.horizon import Retained
 from millstream.core.units import runs
 
 HOUR = 3_600_000
@@ -50,8 +50,8 @@ class World:
         self.watch = GroupWatch(self.clock)
         self.bounds = {PLACE: Bounds(0, 1000), OTHER: Bounds(0, 500)}
         self.committed: dict[str, dict[TopicPartition, int]] = {}
-        self.members: tuple[Member, ...] = ()
-        self.asked: list[Spot] = []
+        self.members: tuple[GroupMember, ...] = ()
+        self.asked: list[PartitionOffset] = []
         self.away: set[str] = set()
         monkeypatch.setattr(group_watch, "survey", self._survey)
         monkeypatch.setattr(group_watch, "times_at", self._times_at)
@@ -76,15 +76,15 @@ class World:
             if each.name not in self.away
         }
 
-    def _times_at(self, connection: object, spots: list[Spot]) -> dict[Spot, int]:
+    def _times_at(self, connection: object, spots: list[PartitionOffset]) -> dict[PartitionOffset, int]:
         self.asked += spots
         return {spot: self.clock.now_ms() - 60_000 for spot in spots}
 
     def look(self, seconds: float = 5) -> dict[str, GroupState]:
         self.clock.advance(seconds)
-        writing = dict.fromkeys(self.bounds, Writing(10.0, 100.0))
-        outlook = Outlook({}, [], {}, self.bounds, writing, {"t": Keeping(retention_ms=HOUR)})
-        self.watch.look(self, outlook, dict.fromkeys(self.bounds, 0))  # type: ignore[arg-type]
+        writing = dict.fromkeys(self.bounds, WriteRate(10.0, 100.0))
+        horizon = Horizon({}, [], {}, self.bounds, writing, {"t": Retained(retention_ms=HOUR)})
+        self.watch.look(self, horizon, dict.fromkeys(self.bounds, 0))  # type: ignore[arg-type]
         return self.watch.states
 
 
@@ -118,10 +118,10 @@ def test_when_a_record_was_written_is_asked_once_while_the_group_stands(world: W
     world.committed["g"] = {PLACE: 400, OTHER: 500}
     world.look()
     world.look()
-    assert world.asked == [Spot(PLACE, 400)], "nor is it where nothing is unread"
+    assert world.asked == [PartitionOffset(PLACE, 400)], "nor is it where nothing is unread"
     world.committed["g"] = {PLACE: 401, OTHER: 500}
     world.look()
-    assert world.asked == [Spot(PLACE, 400), Spot(PLACE, 401)]
+    assert world.asked == [PartitionOffset(PLACE, 400), PartitionOffset(PLACE, 401)]
 
 
 def test_a_group_that_cannot_be_told_of_stays_as_it_was_and_one_that_is_gone_goes(world: World) -> None:
@@ -144,7 +144,7 @@ def test_what_is_remembered_is_bounded(world: World, monkeypatch: pytest.MonkeyP
 
 
 def test_a_topic_that_a_member_reads_shows_before_anything_is_committed(world: World) -> None:
-    world.members = (Member("m-1", None, "m", "10.0.0.1", (PLACE, OTHER)),)
+    world.members = (GroupMember("m-1", None, "m", "10.0.0.1", (PLACE, OTHER)),)
     world.committed["g"] = {}
     state = world.look()["g"]
     assert (state.topics, state.lag, state.members) == (("t",), 0, 1)
@@ -243,7 +243,7 @@ def test_partitions_are_read_as_they_are_written(numbers: set[int]) -> None:
 
 @pytest.mark.parametrize("text", ["a", "1-", "3-1", "0-999999999", "1;2"])
 def test_what_are_no_partitions_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="write them as 0,2-4"):
+    with pytest.raises(ConfigError, match="write partitions as 0,2-4"):
         parse_partitions(text)
 
 
@@ -254,6 +254,6 @@ def test_a_deletion_counts_what_is_read_again_or_skipped(world: World) -> None:
     lost = deletion(state)
     assert (lost.offsets, lost.topics, lost.read_again, lost.skipped) == (2, ["t", "u"], 70, 70)
     assert deletion(state, "u").read_again == 50
-    busy = replace(state.info, members=(Member("m-1", None, "m", "h", (PLACE,)),))  # type: ignore[type-var]
+    busy = replace(state.info, members=(GroupMember("m-1", None, "m", "h", (PLACE,)),))  # type: ignore[type-var]
     assert "m at h" in deletion(replace(state, info=busy)).refused
     assert not deletion(replace(state, info=busy), "u").refused

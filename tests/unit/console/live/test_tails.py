@@ -7,7 +7,7 @@ import threading
 
 from millstream.client.connect import Connection
 from millstream.console.live.tails import MOST, Tails
-from millstream.console.observing.asking import Asker
+from millstream.console.observing.request_pool import RequestPool
 
 
 def test_a_seat_is_kept_and_the_next_in_line_gets_one_that_is_left() -> None:
@@ -30,14 +30,14 @@ def test_a_seat_is_kept_and_the_next_in_line_gets_one_that_is_left() -> None:
 
 def test_followers_that_read_for_long_hold_up_no_question_to_the_broker() -> None:
     async def asked() -> int:
-        tails, asker, over = Tails(), Asker(Connection.of("127.0.0.1:1")), threading.Event()
+        tails, requests, over = Tails(), RequestPool(Connection.of("127.0.0.1:1")), threading.Event()
         reading = [asyncio.ensure_future(tails.run(over.wait)) for _ in range(MOST)]
         try:
-            return await asyncio.wait_for(asker.run(lambda: 42), 60)
+            return await asyncio.wait_for(requests.run(lambda: 42), 60)
         finally:
             over.set()
             await asyncio.gather(*reading)
             tails.close()
-            asker.close()
+            requests.close()
 
     assert asyncio.run(asked()) == 42

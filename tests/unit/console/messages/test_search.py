@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.client.insight.peek import FETCH_BYTES, Batch, Record, Stretch
+from millstream.client.insight.peek import FETCH_BYTES, PeekedBatch, Record, Stretch
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.console.messages.decoding import Decoding
 from millstream.console.messages.message import MessageQuery
 from millstream.console.messages.search import (
-    Limits,
     MessagePage,
     NobodyThere,
+    SearchLimits,
     follow,
     parse_cursor,
     search,
@@ -52,10 +52,12 @@ class Memory:
         some = inside[:3]
         records = [Record(b"k%d" % (at % 5), b'{"n": %d}' % at, (), ms, at) for at, ms in some]
         following = until if len(inside) <= 3 else some[-1][0] + 1
-        return Stretch([Batch("plain", 0, False, records)] if records else [], following, 100 * len(records))
+        return Stretch(
+            [PeekedBatch("plain", 0, False, records)] if records else [], following, 100 * len(records)
+        )
 
 
-def page(log: Memory, limits: Limits | None = None, **query: object) -> MessagePage:
+def page(log: Memory, limits: SearchLimits | None = None, **query: object) -> MessagePage:
     asked = MessageQuery(**query)  # type: ignore[arg-type]
     return search(log, "t", asked, Decoding(), now_ms=10_000, limits=limits)
 
@@ -64,7 +66,7 @@ def places(found: MessagePage) -> list[tuple[int, int]]:
     return [(each.partition, each.offset) for each in found.messages]
 
 
-def all_pages(log: Memory, limits: Limits | None = None, **query: object) -> list[tuple[int, int]]:
+def all_pages(log: Memory, limits: SearchLimits | None = None, **query: object) -> list[tuple[int, int]]:
     got: list[tuple[int, int]] = []
     cursor = ""
     for _ in range(1000):
@@ -103,15 +105,15 @@ def test_filters() -> None:
 
 def test_a_bounded_look_says_how_far_it_got_and_goes_on_from_there() -> None:
     log = Memory([(at, at) for at in range(1000)])
-    found = page(log, Limits(records=100), where="$.n = 3")
+    found = page(log, SearchLimits(records=100), where="$.n = 3")
     assert found.messages == []
     assert found.stopped == "records"
     assert 100 <= found.looked < 250
     assert found.left == 1000 - found.looked
     assert found.reached_ms == 1000 - found.looked
-    assert all_pages(log, Limits(records=100), where="$.n = 3") == [(0, 3)]
-    assert page(log, Limits(bytes=1000), seek="oldest", where="$.n = 999").stopped == "bytes"
-    assert page(log, Limits(seconds=0), seek="oldest").stopped == "time"
+    assert all_pages(log, SearchLimits(records=100), where="$.n = 3") == [(0, 3)]
+    assert page(log, SearchLimits(bytes=1000), seek="oldest", where="$.n = 999").stopped == "bytes"
+    assert page(log, SearchLimits(seconds=0), seek="oldest").stopped == "time"
 
 
 def test_a_page_costs_about_what_it_shows() -> None:
@@ -164,7 +166,7 @@ def test_pages_together_are_everything_once_and_in_order(
 ) -> None:
     log = Memory(*partitions)
     more = {"key": "k3"} if filtered else {}
-    got = all_pages(log, Limits(records=bound), seek=seek, limit=limit, **more)
+    got = all_pages(log, SearchLimits(records=bound), seek=seek, limit=limit, **more)
     for partition, records in enumerate(partitions):
         expected = [at for at, _ in records if not filtered or at % 5 == 3]
         mine = [at for index, at in got if index == partition]

@@ -15,16 +15,10 @@ from millstream.console.observing.history import History
 from millstream.console.observing.job_topic import HeardJob, read_status
 from millstream.console.observing.snapshot import GroupPartition, GroupState, Snapshot
 from millstream.console.overview.attention import needs_attention
-from millstream.console.pipelines.listing import (
-    chosen_node,
-    owner_of,
-    pipeline,
-    pipeline_list,
-    shown_state,
-    timelines,
-)
+from millstream.console.pipelines.listing import owner_of, pipeline_list, shown_state
 from millstream.console.pipelines.picture import picture
-from millstream.jobs.report import Batch, Edge, JobError, JobStatus, Node, QueryStatus, encoded
+from millstream.console.pipelines.pipeline import chosen_node, pipeline, timelines
+from millstream.jobs.report import BatchReport, Edge, GraphNode, JobError, JobStatus, QueryStatus, encoded
 
 NOW = 1_700_000_000_000
 
@@ -45,8 +39,8 @@ def status(name: str = "fraud", **more: object) -> JobStatus:
             QueryStatus("payments", name, ["payments"], ["alerts"], 7, 8, 800, 5, 12.5, 30, NOW - 9000, 450)
         ],
         nodes=[
-            Node("t0", "topic", "payments", ["topic, json"], ["payments"], lag=30, rejected=2),
-            Node(
+            GraphNode("t0", "topic", "payments", ["topic, json"], ["payments"], lag=30, rejected=2),
+            GraphNode(
                 "s1",
                 "where",
                 "burst <1>",
@@ -56,7 +50,7 @@ def status(name: str = "fraud", **more: object) -> JobStatus:
                 bytes=900,
                 watermark_ms=NOW - 16_400,
             ),
-            Node("t2", "topic", "alerts"),
+            GraphNode("t2", "topic", "alerts"),
         ],
         edges=[Edge("t0", "s1", 798, 12.4), Edge("s1", "t2", None, None)],
     )
@@ -153,7 +147,7 @@ def test_a_job_that_failed_or_went_silent_needs_attention_and_leads_to_its_page(
     assert (told.severity, told.link) == ("critical", "/pipelines/nightly#errors")
     assert told.why == "division by zero"
     (told,) = needs_attention(snapshot(status(), heard_ms=NOW - 120_000))
-    assert told.what == "fraud is not heard from"
+    assert told.what == "fraud has stopped reporting"
     assert "for 2 min; it ran on h1 as process 42" in told.why
     (told,) = needs_attention(snapshot(status(state="waiting", reason="no broker answers at b:2")))
     assert told.severity == "warning"
@@ -224,7 +218,9 @@ parts = st.dictionaries(st.sampled_from(["look", "process", "rest", "commit", "n
 def test_bars_stand_on_the_ground_and_within_the_scale(
     given_batches: list[tuple[dict[str, int], int]],
 ) -> None:
-    batches = [Batch("payments", n, NOW, ms, 1, 1, spent) for n, (spent, ms) in enumerate(given_batches)]
+    batches = [
+        BatchReport("payments", n, NOW, ms, 1, 1, spent) for n, (spent, ms) in enumerate(given_batches)
+    ]
     (timeline,) = timelines(status(batches=batches))
     for bar in timeline.bars:
         below = 100.0
@@ -237,7 +233,7 @@ def test_bars_stand_on_the_ground_and_within_the_scale(
 
 def test_one_batch_that_took_far_longer_does_not_make_the_others_flat() -> None:
     took = [30_000, 500, 600, 500, 700]
-    batches = [Batch("payments", n, NOW, ms, 1, 1, {"process": ms}) for n, ms in enumerate(took)]
+    batches = [BatchReport("payments", n, NOW, ms, 1, 1, {"process": ms}) for n, ms in enumerate(took)]
     (timeline,) = timelines(status(batches=batches))
     assert timeline.most_ms == 2400
     assert [bar.cut for bar in timeline.bars] == [True, False, False, False, False]

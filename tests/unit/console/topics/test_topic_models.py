@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from millstream.client.connect import Connection
-from millstream.client.insight.outlook import Stopped
-from millstream.client.insight.peek import Batch, Record
+from millstream.client.insight.horizon import StoppedPartitions
+from millstream.client.insight.peek import PeekedBatch, Record
 from millstream.client.librdkafka.admin import BrokerNode, PartitionInfo
 from millstream.client.protocol.topic_settings import TopicSetting
 from millstream.client.text.position import TopicPartition
@@ -73,9 +73,11 @@ def test_partitions_with_what_is_wrong_with_them() -> None:
 
 
 def test_a_partition_that_stopped_by_itself_has_a_problem() -> None:
-    state = replace(TOPIC, stopped=Stopped((1,), "EIO"), uncompacted=Stopped((0, 1), "damaged"))
+    state = replace(
+        TOPIC, stopped=StoppedPartitions((1,), "EIO"), uncompacted=StoppedPartitions((0, 1), "damaged")
+    )
     problems = [each.problem for each in partitions_of(replace(SNAPSHOT, topics={"t": state}), "t")]
-    assert problems[:2] == ["not compacted any more", "stopped: it takes no writes"]
+    assert problems[:2] == ["no longer compacted", "stopped: it accepts no writes"]
     assert problems[2].startswith("no leader")
 
 
@@ -172,7 +174,7 @@ def test_only_what_is_not_as_always_stands_in_an_address() -> None:
 
 
 def test_a_marker_says_what_it_is_and_not_what_is_in_it() -> None:
-    batch = Batch("abort marker", 3, False, [])
+    batch = PeekedBatch("abort marker", 3, False, [])
     shown = message(1, batch, Record(b"\0\0\0\0", b"\0\0", (), 5, 9), Decoding())
     assert (shown.offset, shown.state, shown.value.format, shown.bytes) == (9, "abort marker", "null", 0)
 

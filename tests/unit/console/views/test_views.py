@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.console.views.cells import cell, whole
-from millstream.console.views.databases import Databases, Place, places_of
+from millstream.console.views.databases import Databases, ViewDatabase, places_of
 from millstream.console.views.tables import (
     RowPage,
     RowQuery,
@@ -26,8 +26,9 @@ from millstream.console.views.tables import (
 )
 from millstream.core.errors import ConfigError
 from millstream.jobs.report import JobStatus
-from millstream.views.query import Limits, QueryRefused
-from millstream.views.views import Changes, View, ViewReader, ViewStore, open_reader, open_store
+from millstream.views.opening import open_reader, open_store
+from millstream.views.query import QueryLimits, QueryRefused
+from millstream.views.views import Changes, View, ViewReader, ViewStore
 
 CARDS = View("cards", (("card", "string"), ("n", "bigint"), ("raw", "binary")), ("card",))
 
@@ -135,7 +136,7 @@ def test_only_what_is_another_on_a_page_has_changed(reader: ViewReader) -> None:
 
 
 def test_sql_gives_bytes_as_base64(reader: ViewReader) -> None:
-    assert run_sql(reader, "SELECT raw FROM cards WHERE n = 1", Limits()).rows == [["AP8="]]
+    assert run_sql(reader, "SELECT raw FROM cards WHERE n = 1", QueryLimits()).rows == [["AP8="]]
 
 
 def test_numbers_of_a_column_have_the_same_digits() -> None:
@@ -165,14 +166,16 @@ def test_databases_that_jobs_name_are_opened_with_the_users_own_credentials(tmp_
     told = ("postgresql://me:secret@db/fraud", str(tmp_path / "views.db"))
     away = "start the console with --views to see it"
     by_jobs = (
-        Place("postgresql://me@db/fraud", "postgresql://me@db/fraud", away, {"blocked": "fraud"}),
-        Place("postgresql://me@db/other", "postgresql://me@db/other", away, {"spent": "sums"}),
-        Place(str(tmp_path / "." / "views.db"), str(tmp_path / "." / "views.db"), None, {"cards": "cards"}),
+        ViewDatabase("postgresql://me@db/fraud", "postgresql://me@db/fraud", away, {"blocked": "fraud"}),
+        ViewDatabase("postgresql://me@db/other", "postgresql://me@db/other", away, {"spent": "sums"}),
+        ViewDatabase(
+            str(tmp_path / "." / "views.db"), str(tmp_path / "." / "views.db"), None, {"cards": "cards"}
+        ),
     )
     databases = Databases(told, lambda: by_jobs)
     assert databases.places() == [
-        Place(told[0], "postgresql://me@db/fraud", None, {"blocked": "fraud"}),
-        Place(told[1], told[1], None, {"cards": "cards"}),
+        ViewDatabase(told[0], "postgresql://me@db/fraud", None, {"blocked": "fraud"}),
+        ViewDatabase(told[1], told[1], None, {"cards": "cards"}),
         by_jobs[1],
     ]
 

@@ -14,7 +14,7 @@ import pytest
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
 from millstream.integration.files.export import file_name, written
-from millstream.integration.files.shapes import Lines, Parquet
+from millstream.integration.files.formats import Lines, Parquet
 from millstream.integration.files.store import open_store
 
 PLACE = TopicPartition("a-b.c", 3)
@@ -91,7 +91,7 @@ def test_files_without_an_id_are_not_taken_for_those_of_a_topic_that_has_one(tmp
     store = open_store(str(tmp_path))
     put(store, file_name(PLACE, "", 0, 9, ".jsonl"))
     assert written(store, PLACE.topic, "", ".jsonl") == ({PLACE: 10}, frozenset())
-    with pytest.raises(MillstreamError, match="If it is the one that is there now, rename"):
+    with pytest.raises(MillstreamError, match="If the files are of the present topic, rename"):
         written(store, PLACE.topic, ID, ".jsonl")
     store.close()
 

@@ -37,7 +37,7 @@ class LaterClock(SystemClock):
 
 
 class Following:
-    """A follower over ``*.log`` files of a directory, which may be started anew from what it kept."""
+    """A follower over ``*.log`` files of a directory, which may be restarted from its saved progress."""
 
     def __init__(
         self, directory: Path, *, from_start: bool = True, once: bool = False, longest: int = 1000

@@ -12,8 +12,8 @@ from millstream.log.archive.object import (
     LOG,
     TIME_INDEX,
     ArchivedSegment,
-    Source,
-    Writing,
+    ObjectWriter,
+    SectionSource,
     check_written,
     read_manifest,
 )
@@ -30,14 +30,14 @@ def a_file(data: bytes) -> MemoryFile:
     return file
 
 
-def writing(log: bytes = b"batches" * 100) -> Writing:
+def writing(log: bytes = b"batches" * 100) -> ObjectWriter:
     planned = ArchivedSegment(NAME, 7, 107, 1000, 900, 999, 0, 0, {})
     sources = [
-        Source(LOG, a_file(log), len(log)),
-        Source(INDEX, a_file(b"index"), 5),
-        Source(TIME_INDEX, a_file(b""), 0),
+        SectionSource(LOG, a_file(log), len(log)),
+        SectionSource(INDEX, a_file(b"index"), 5),
+        SectionSource(TIME_INDEX, a_file(b""), 0),
     ]
-    return Writing(planned, sources, {"topic": "t", "partition": 0})
+    return ObjectWriter(planned, sources, {"topic": "t", "partition": 0})
 
 
 def put(store: ArchiveStore) -> ArchivedSegment:
@@ -90,14 +90,14 @@ def test_what_is_read_back_otherwise_than_it_was_written_is_an_error(damage: str
     store.put(
         NAME + ".segment", [bytes(data[:-1] if damage == "cut" else data + b"x" * (damage == "longer"))]
     )
-    with pytest.raises(ArchiveError, match=r"cut off|read back"):
+    with pytest.raises(ArchiveError, match=r"truncated|read back"):
         check_written(store, each)
 
 
 def test_a_file_that_is_shorter_than_it_should_be_is_an_error() -> None:
     planned = ArchivedSegment(NAME, 7, 107, 1000, 900, 999, 0, 0, {})
     with pytest.raises(ArchiveError, match="has 3 bytes, not 4"):
-        list(Writing(planned, [Source(LOG, a_file(b"abc"), 4)], {}).chunks())
+        list(ObjectWriter(planned, [SectionSource(LOG, a_file(b"abc"), 4)], {}).chunks())
 
 
 @pytest.mark.parametrize("place", ["memory", "directory", "relative", "file URL"])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.core.config import TopicConfig
 from millstream.core.errors import DataDirectoryError
+from millstream.core.topic_config import TopicConfig
 from millstream.log.directory import LogDirectory
 from millstream.log.recovery.check import (
     DAMAGE,
@@ -16,8 +16,8 @@ from millstream.log.recovery.check import (
     SHORT,
     TORN,
     TRANSACTIONS,
+    CheckProgress,
     Finding,
-    Progress,
     Summary,
     check_directory,
 )
@@ -65,7 +65,7 @@ def test_a_sound_directory_has_no_findings(data: Path) -> None:
 
 
 def test_progress_ends_with_everything_read(data: Path) -> None:
-    steps = [item for item in check_directory(data) if isinstance(item, Progress)]
+    steps = [item for item in check_directory(data) if isinstance(item, CheckProgress)]
     assert steps[-1].bytes_read == steps[-1].bytes_total > 0
     assert [step.bytes_read for step in steps] == sorted(step.bytes_read for step in steps)
 

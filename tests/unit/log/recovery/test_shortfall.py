@@ -349,5 +349,5 @@ def test_a_directory_of_another_topic_is_not_served_as_an_empty_one() -> None:
 
 
 def test_a_directory_that_is_no_brokers_is_not_said_to_be_in_order(tmp_path: Path) -> None:
-    with pytest.raises(DataDirectoryError, match="is no broker's data directory"):
+    with pytest.raises(DataDirectoryError, match="is not the data directory of a broker"):
         list(check_directory(tmp_path))

@@ -13,7 +13,7 @@ from millstream.pipeline.connector.offsets import (
     divide,
     from_json,
     parse_assign,
-    parse_places,
+    parse_positions,
     to_json,
 )
 
@@ -43,19 +43,19 @@ def test_the_checkpoint_is_that_of_sparks_kafka_source() -> None:
     ],
 )
 def test_one_place_for_all_partitions(text: str, place: Position) -> None:
-    assert parse_places(text, "startingOffsets", NOW).everywhere == place
+    assert parse_positions(text, "startingOffsets", NOW).everywhere == place
 
 
 def test_a_place_for_each_partition() -> None:
-    places = parse_places('{"a": {"0": 23, "1": -2}, "b": {"0": "@-1h"}}', "startingOffsets", NOW)
+    places = parse_positions('{"a": {"0": 23, "1": -2}, "b": {"0": "@-1h"}}', "startingOffsets", NOW)
     assert places.each == {A0: Position("offset", 23), A1: START, B0: Position("time", NOW - 3_600_000)}
-    times = parse_places('times:{"a": {"0": 5}}', "startingOffsetsByTimestamp", NOW)
+    times = parse_positions('times:{"a": {"0": 5}}', "startingOffsetsByTimestamp", NOW)
     assert times.each == {A0: Position("time", 5)}
 
 
 def test_a_group_may_say_what_to_do_without_an_offset() -> None:
-    assert parse_places("group", "startingOffsets", NOW).everywhere is None
-    assert parse_places("group:latest", "startingOffsets", NOW).everywhere == END
+    assert parse_positions("group", "startingOffsets", NOW).everywhere is None
+    assert parse_positions("group:latest", "startingOffsets", NOW).everywhere == END
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_group_may_say_what_to_do_without_an_offset() -> None:
 )
 def test_what_is_no_place_is_refused_with_the_options_name(text: str) -> None:
     with pytest.raises(ConfigError, match="option startingOffsets: "):
-        parse_places(text, "startingOffsets", NOW)
+        parse_positions(text, "startingOffsets", NOW)
 
 
 def test_assign_is_checked() -> None:

@@ -47,7 +47,7 @@ def test_sparks_own_options_are_not_ours_to_refuse() -> None:
             r"no option 'zzz'; there are assign, bootstrap, .*, and kafka.\* for TLS",
         ),
         ({"topic": "t", "kafka.acks": "all"}, "'kafka.acks' is only for writing"),
-        ({"topic": "t", "subscribe": "u"}, "'topic' and 'subscribe' are the same thing"),
+        ({"topic": "t", "subscribe": "u"}, "'topic' and 'subscribe' mean the same"),
         ({"topic": " , "}, "is not the name of a topic"),
         ({"topic": "t", "bootstrap": "here"}, "the broker's address: 'here' is not HOST:PORT"),
         ({"topic": "t", "failOnDataLoss": "no"}, "'no' is not true or false"),

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millstream import Topology
-from millstream.pipeline.dsl.streams import Source
-from millstream.pipeline.dsl.tables import Table
+from millstream.pipeline.dsl.streams import Source, Table
 from millstream.testing import Driver
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -11,8 +11,7 @@ import pytest
 from millstream import Topology
 from millstream.core.errors import TopologyError
 from millstream.pipeline.dsl.load import load_topology
-from millstream.pipeline.dsl.streams import Source, Stream
-from millstream.pipeline.dsl.tables import Table
+from millstream.pipeline.dsl.streams import Source, Stream, Table
 from millstream.pipeline.planning.plan import plan
 
 ORDERS = "id string, customer string, eur double, ordered_at timestamp"
@@ -44,14 +43,14 @@ def test_joined_streams_have_the_key_once_the_columns_of_both_and_the_later_time
         *("id", "customer", "left_eur", "ordered_at"),
         *("right_eur", "paid_at", "join_time", "time_basis"),
     )
-    assert joined.time is not None
-    assert joined.time.basis == "event time (ordered_at, paid_at)"
-    assert joined.about() == "inner join, within 1 hour"
+    assert joined.node.time is not None
+    assert joined.node.time.basis == "event time (ordered_at, paid_at)"
+    assert joined.node.about() == "inner join, within 1 hour"
 
 
 def test_what_waits_in_vain_is_older_than_the_watermark_by_as_long_as_it_waits() -> None:
     def behind(how: str) -> int:
-        time = paid(Topology("t"), how=how, within=("-5 minutes", "1 hour")).time
+        time = paid(Topology("t"), how=how, within=("-5 minutes", "1 hour")).node.time
         assert time is not None
         return time.behind_us // 1_000_000
 
@@ -74,15 +73,15 @@ def test_joins_follow_each_other() -> None:
 def test_a_table_goes_by_the_log_and_holds_nothing_up_for_longer_than_a_second() -> None:
     table = customers(Topology("t"))
     assert table.changes.columns == ("id", "name", "log_time", "deleted")
-    assert table.changes.time is not None
-    assert (table.changes.time.kind, table.changes.time.idle_after_ms) == ("log", 1000)
+    assert table.changes.node.time is not None
+    assert (table.changes.node.time.kind, table.changes.node.time.idle_after_ms) == ("log", 1000)
 
 
 def test_tables_with_the_same_key_are_a_table() -> None:
     flow = Topology("t")
     profiles = flow.table("profiles", schema="customer string, city string", key="customer")
     both = customers(flow).join(profiles, how="outer", name="both")
-    assert both.key == ("id",)
+    assert both.table.key == ("id",)
     assert both.changes.columns == (
         *("id", "name", "left_log_time", "city", "right_log_time"),
         *("deleted", "change_time", "time_basis"),
@@ -100,7 +99,7 @@ def test_a_table_is_joined_by_a_column_that_is_the_others_key() -> None:
     flow = Topology("t")
     invoices = flow.table("invoices", schema="no int, customer string, name string", key="no")
     joined = invoices.join(customers(flow), on={"customer": "id"}, how="left", name="billed")
-    assert joined.key == ("no",)
+    assert joined.table.key == ("no",)
     assert joined.changes.columns == (
         *("no", "customer", "left_name", "left_log_time", "right_name", "right_log_time"),
         *("deleted", "change_time", "time_basis"),
@@ -137,8 +136,8 @@ def test_a_gathering_has_a_column_for_every_part_and_channels_beside_it() -> Non
     assert whole.columns == ("id", "large", "paid", "gather_time", "time_basis")
     assert whole.incomplete.columns == ("id", "large", "paid", "missing", "gather_time", "time_basis")
     assert whole.duplicates.columns == ("id", "part", "large", "paid", "gather_time", "time_basis")
-    assert whole.incomplete is whole.incomplete
-    assert whole.about() == "gather large, paid, within 1 minute"
+    assert whole.incomplete.node is whole.incomplete.node
+    assert whole.node.about() == "gather large, paid, within 1 minute"
 
 
 def test_a_table_is_named_by_the_variable_that_holds_it(tmp_path: Path) -> None:
@@ -176,7 +175,7 @@ def test_a_cycle_round_about_over_several_operators_is_refused() -> None:
     joined = flow.source("joined", schema="id string, join_time timestamp", time="join_time")
     whole = flow.gather(joined=joined, order=source, by="id", timeout="1 minute")
     whole.incomplete.to_topic("payments")
-    with pytest.raises(TopologyError, match="where 'payments' is read, with feedback=True"):
+    with pytest.raises(TopologyError, match="read 'payments' with feedback=True"):
         flow.check()
 
 
@@ -189,12 +188,12 @@ def table(flow: Topology, **options: Any) -> Table:
 
 WRONG: list[tuple[str, Callable[[Topology], object]]] = [
     ("needs within=", lambda f: paid(f, within=None)),
-    ("not a duration, nor two", lambda f: paid(f, within=5)),
+    ("neither a duration nor two", lambda f: paid(f, within=5)),
     ("within: 'soon' is not a duration", lambda f: paid(f, within=("0 s", "soon"))),
-    ("the first is the lower bound", lambda f: paid(f, within=("5 s", "-5 s"))),
+    ("give the lower bound first", lambda f: paid(f, within=("5 s", "-5 s"))),
     ("how='full' is not one of", lambda f: paid(f, how="full")),
     ("order='key' is not one of", lambda f: paid(f, order="key")),
-    ("as_of= goes with a table", lambda f: paid(f, as_of="event")),
+    ("as_of= requires a table", lambda f: paid(f, as_of="event")),
     ("did you mean 'order_id'?", lambda f: paid(f, on={"id": "order_ids"})),
     ("on=5 is not", lambda f: paid(f, on=5)),
     ("on=['id', 5] is not", lambda f: paid(f, on=["id", 5])),
@@ -202,7 +201,7 @@ WRONG: list[tuple[str, Callable[[Topology], object]]] = [
     ("give the key 'upper(id)' a name", lambda f: paid(f, on={"upper(id)": "order_id"})),
     ("5 is neither", lambda f: orders(f).join(5, on="id")),  # type: ignore[arg-type]
     (
-        "no rows before .agg",
+        "no rows until .agg",
         lambda f: orders(f).join(orders(f, name="o").window(by="id", size="1 m"), on="id"),
     ),  # type: ignore[arg-type]
     ("belongs to topology 'u'", lambda f: orders(f).join(payments(Topology("u")), on="id", within="1 m")),
@@ -218,26 +217,29 @@ WRONG: list[tuple[str, Callable[[Topology], object]]] = [
         "a column 'join_time' of its own",
         lambda f: orders(f).select("*", "1 AS join_time").join(customers(f), on="customer"),
     ),
-    ("within= and order= go with a stream", lambda f: orders(f).join(customers(f), on="id", within="1 m")),
+    ("within= and order= require a stream", lambda f: orders(f).join(customers(f), on="id", within="1 m")),
     ("how='outer' is not one of", lambda f: orders(f).join(customers(f), on="customer", how="outer")),
     ("as_of='now' is not one of", lambda f: orders(f).join(customers(f), on="customer", as_of="now")),
-    ("on= names as many columns", lambda f: orders(f).join(customers(f), on=["customer", "id"])),
+    ("on= must name as many columns", lambda f: orders(f).join(customers(f), on=["customer", "id"])),
     ("a table is joined by its key", lambda f: orders(f).join(customers(f), on={"customer": "name"})),
     ("there is no column 'ids'; did you mean 'id'?", lambda f: table(f, key="ids")),
     ("needs key=", lambda f: table(f, key=[])),
-    ("a key is a plain value", lambda f: table(f, schema="id array<int>")),
+    ("a key must be a plain value", lambda f: table(f, schema="id array<int>")),
     ("delete_when='deleted'", lambda f: table(f, schema="id int, deleted boolean")),
     ("there is no column 'op'", lambda f: table(f, delete_when="op = 'd'")),
     ("has no rejected records", lambda f: orders(f).as_table(key="id").rejected),
     ("table.changes is its stream", lambda f: table(f).where("x > 5")),
-    ("where it is joined", lambda f: table(f).late),
+    ("only with respect to a join", lambda f: table(f).late),
     ("joined with a table", lambda f: table(f).join(orders(f))),  # type: ignore[arg-type]
-    ("say with on=", lambda f: table(f).join(f.table("u", schema="a int, b int", key=["a", "b"]))),
-    ("inner or left", lambda f: table(f).join(customers(f), on="x", how="outer")),
+    ("use on= to say", lambda f: table(f).join(f.table("u", schema="a int, b int", key=["a", "b"]))),
+    ("use 'inner' or 'left'", lambda f: table(f).join(customers(f), on="x", how="outer")),
     ("there is no column 'y'", lambda f: table(f).join(customers(f), on="y")),
     ("there is no column 'card'", lambda f: orders(f).as_table(key="card")),
     ("at least two streams", lambda f: f.gather(orders(f), by="id", timeout="1 m")),
-    ("two parts 'orders'", lambda f: f.gather(orders(f), orders=payments(f), by="id", timeout="1 m")),
+    (
+        "two parts are called 'orders'",
+        lambda f: f.gather(orders(f), orders=payments(f), by="id", timeout="1 m"),
+    ),
     ("'where 1' can't be a column", lambda f: f.gather(orders(f).where("eur > 1"), by="id", timeout="1 m")),
     ("timeout: 'soon'", lambda f: f.gather(orders(f), p=payments(f), by="eur", timeout="soon")),
     ("there is no column 'id'", lambda f: f.gather(orders(f), payments(f), by="id", timeout="1 m")),
@@ -246,7 +248,7 @@ WRONG: list[tuple[str, Callable[[Topology], object]]] = [
         lambda f: f.gather(orders(f), missing=payments(f), by="eur", timeout="1 m"),
     ),
     ("a part is a stream; 5", lambda f: f.gather(orders(f), x=5, by="id", timeout="1 m")),  # type: ignore[arg-type]
-    ("delete_when= needs key=", lambda f: orders(f).to_topic("out", delete_when="eur = 0")),
+    ("delete_when= requires key=", lambda f: orders(f).to_topic("out", delete_when="eur = 0")),
 ]
 
 

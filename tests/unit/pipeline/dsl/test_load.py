@@ -56,7 +56,7 @@ def test_a_file_without_a_topology_is_refused(tmp_path: Path) -> None:
         load_topology(write(tmp_path, "x = 1\n"))
     with pytest.raises(TopologyError, match="there is no file"):
         load_topology(tmp_path / "missing.py")
-    with pytest.raises(TopologyError, match="ends the program"):
+    with pytest.raises(TopologyError, match="the file exits"):
         load_topology(write(tmp_path, "import sys; sys.exit(3)\n"))
 
 
@@ -77,5 +77,5 @@ def test_a_file_that_hides_a_module_of_pythons_own_is_named(tmp_path: Path) -> N
     (tmp_path / "types.py").touch()
     job = tmp_path / "job.py"
     job.write_text('from millstream import Topology\nflow = Topology("t")\n')
-    with pytest.raises(TopologyError, match=r"types\.py has the name of a module of Python's own"):
+    with pytest.raises(TopologyError, match=r"types\.py has the name of a standard Python module"):
         load_topology(job)

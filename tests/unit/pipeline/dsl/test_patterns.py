@@ -11,8 +11,7 @@ import pytest
 from millstream import Topology, no, step
 from millstream.core.errors import TopologyError
 from millstream.pipeline.dsl.load import load_topology
-from millstream.pipeline.dsl.patterns import PatternStream
-from millstream.pipeline.dsl.streams import Source
+from millstream.pipeline.dsl.streams import PatternStream, Source
 
 SMALL, BIG = step("small", "eur < 2"), step("big", "eur > 500")
 
@@ -29,27 +28,27 @@ def declared(*steps: Any, **how: Any) -> PatternStream:
 def test_a_match_has_its_keys_its_times_and_the_events_of_every_step() -> None:
     found = declared(SMALL.times(3), no("refund", "eur < 0"), BIG)
     assert found.columns == ("card", "match_start", "match_end", "small", "big", "time_basis")
-    assert found.about() == "small x3 then no refund then big"
-    assert found.time is not None
-    assert (found.time.column, found.time.basis) == ("match_end", "event time (paid_at)")
+    assert found.node.about() == "small x3 then no refund then big"
+    assert found.node.time is not None
+    assert (found.node.time.column, found.node.time.basis) == ("match_end", "event time (paid_at)")
 
 
 def test_steps_are_joined_by_an_operator_or_stand_in_a_list() -> None:
     joined = declared(SMALL.times(3) >> no("refund", "eur < 0") >> BIG)
     listed = declared(SMALL.times(3), no("refund", "eur < 0"), BIG)
-    assert joined.stateful.plan.shape() == listed.stateful.plan.shape()
+    assert joined.node.state.plan.shape() == listed.node.state.plan.shape()
 
 
 def test_measures_take_the_place_of_the_events() -> None:
     found = declared(SMALL, BIG, give={"n": "count(small)", "spent": "big.eur"})
     assert found.columns == ("card", "match_start", "match_end", "n", "spent", "time_basis")
-    (taken,) = found.stateful.inputs
+    (taken,) = found.node.state.inputs
     assert taken.columns is not None
     assert "*" not in taken.columns
 
 
 def test_strict_means_that_nothing_comes_in_between() -> None:
-    rules = declared(SMALL.times(3), BIG, strict=True).stateful.plan.steps  # type: ignore[attr-defined]
+    rules = declared(SMALL.times(3), BIG, strict=True).node.state.plan.steps  # type: ignore[attr-defined]
     assert [(rule.directly, rule.consecutive) for rule in rules] == [(False, True), (True, True)]
 
 
@@ -66,14 +65,14 @@ def test_channels_are_called_after_the_pattern_also_when_its_variable_names_it(t
     flow = load_topology(file)
     names = [stream.name for stream in flow.streams]
     assert names == ["payments", "testing", "testing.overflow", "testing.timed_out"]
-    assert flow.streams[1].stateful.name == "testing"  # type: ignore[attr-defined]
+    assert flow.streams[1].state.name == "testing"  # type: ignore[union-attr]
 
 
 def test_timed_out_is_told_only_if_it_is_asked_for() -> None:
     found = declared(SMALL, BIG)
-    assert not found.stateful.plan.timed_out  # type: ignore[attr-defined]
-    assert found.timed_out is found.timed_out
-    assert found.stateful.plan.timed_out  # type: ignore[attr-defined]
+    assert not found.node.state.plan.timed_out  # type: ignore[attr-defined]
+    assert found.timed_out.node is found.timed_out.node
+    assert found.node.state.plan.timed_out  # type: ignore[attr-defined]
 
 
 def _wrong(make: Callable[[], Any], says: str) -> Any:
@@ -83,7 +82,7 @@ def _wrong(make: Callable[[], Any], says: str) -> Any:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        _wrong(lambda: declared(SMALL, SMALL), "two steps 'small'"),
+        _wrong(lambda: declared(SMALL, SMALL), "two steps of this pattern are called 'small'"),
         _wrong(lambda: declared(no("refund", "eur < 0"), BIG), "can't begin with no"),
         _wrong(lambda: declared(SMALL.optional(), BIG.optional()), "all steps of this pattern are optional"),
         _wrong(lambda: declared(SMALL, BIG.optional()), "the last step, 'big', is optional"),
@@ -101,7 +100,7 @@ def _wrong(make: Callable[[], Any], says: str) -> Any:
         _wrong(lambda: declared(SMALL, give={}), "at least one measure"),
         _wrong(lambda: declared(SMALL, give={"n": "count(big)"}), "there is no step 'big'"),
         _wrong(lambda: declared(SMALL, give={"n": "median(small.eur)"}), "median is not one of"),
-        _wrong(lambda: declared(SMALL, give={"n": "sum(small)"}), "of which column"),
+        _wrong(lambda: declared(SMALL, give={"n": "sum(small)"}), "name the column"),
         _wrong(lambda: declared(SMALL, give={"n": "small.euro"}), "did you mean 'eur'"),
         _wrong(lambda: declared(SMALL, give={"n": "small.card"}), "card is a key"),
         _wrong(lambda: declared(SMALL, give={"n": "1 + 1"}), "is not a measure"),
@@ -109,8 +108,8 @@ def _wrong(make: Callable[[], Any], says: str) -> Any:
         _wrong(lambda: step("no good", "eur < 2"), "can't be a step's name"),
         _wrong(lambda: step("small"), "needs a condition"),
         _wrong(lambda: step("small", where=lambda event: True), "two arguments"),  # type: ignore[arg-type, misc]
-        _wrong(lambda: step("small", lambda event: True), "a function is where="),  # type: ignore[arg-type]
-        _wrong(lambda: SMALL.times(0), "numbers from 1 on"),
+        _wrong(lambda: step("small", lambda event: True), "give a function as where="),  # type: ignore[arg-type]
+        _wrong(lambda: SMALL.times(0), "numbers of at least 1"),
         _wrong(lambda: SMALL.times(3, 2), "3 to 2 events"),
         _wrong(lambda: no("refund", "eur < 0").times(2), "takes no events"),
     ],

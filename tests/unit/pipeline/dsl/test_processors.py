@@ -11,8 +11,7 @@ import pytest
 
 from millstream import Processor, Topology
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.processors import ProcessedStream
-from millstream.pipeline.dsl.streams import Source
+from millstream.pipeline.dsl.streams import ProcessedStream, Source
 from millstream.pipeline.planning.differences import differences
 from millstream.pipeline.planning.plan import plan, shapes
 from millstream.sqltypes.arrow import arrow_schema
@@ -39,11 +38,11 @@ def declared(with_: Any = Counts, **how: Any) -> ProcessedStream:
 
 def test_the_result_has_the_columns_of_its_output() -> None:
     found = declared()
-    assert (found.columns, found.about(), found.time) == (("card", "n"), "Counts", None)
+    assert (found.columns, found.node.about(), found.node.time) == (("card", "n"), "Counts", None)
 
 
 def test_an_instance_may_be_given_with_what_it_needs_to_know() -> None:
-    assert declared(Limits(5)).stateful.plan.processor.most == 5  # type: ignore[attr-defined]
+    assert declared(Limits(5)).node.state.plan.processor.most == 5  # type: ignore[attr-defined]
 
 
 def test_output_may_be_a_dataclass() -> None:
@@ -58,15 +57,15 @@ def test_output_may_be_a_dataclass() -> None:
 def test_channels_are_taken_by_name_each_once() -> None:
     found = declared(channels={"odd": "why string"})
     odd = found.channel("odd")
-    assert odd is found.channel("odd")
+    assert odd.node is found.channel("odd").node
     assert odd.columns == ("why",)
     assert found.channel("many", where="n > 1").columns == ("card", "n")
 
 
 def test_results_with_a_time_may_be_windowed_and_those_without_say_what_to_do() -> None:
     timed = declared(output="card string, at timestamp", time="at")
-    assert timed.time is not None
-    assert (timed.time.column, timed.time.basis) == ("at", "event time (paid_at)")
+    assert timed.node.time is not None
+    assert (timed.node.time.column, timed.node.time.basis) == ("at", "event time (paid_at)")
     with pytest.raises(TopologyError, match=r"process\(\.\.\., time='at'\)"):
         declared().process(key="card", with_=Counts, output="n bigint")
 
@@ -76,7 +75,7 @@ def test_several_streams_are_processed_as_one() -> None:
     one = flow.source("payments", schema="card string, at timestamp", time="at")
     other = flow.source("limits", schema="card string, most int, at timestamp", time="at")
     found = flow.process([one, other], key="card", with_=Counts, output="n bigint")
-    assert [taken.stream for taken in found.stateful.inputs] == [one, other]
+    assert [taken.stream for taken in found.node.state.inputs] == [one.node, other.node]
 
 
 class Newer(Counts):
@@ -92,7 +91,7 @@ def test_another_version_of_a_processor_is_refused_unless_it_carries_the_state_o
     def shape(with_: Any) -> Any:
         stream = declared(with_, name="counted")
         stream.to_topic("counts")
-        return shapes(plan(stream.flow))
+        return shapes(plan(stream.node.flow))
 
     Newer.__qualname__ = Migrates.__qualname__ = "Counts"
     (changed,) = differences(shape(Counts), shape(Newer))
@@ -135,14 +134,14 @@ def _wrong(make: Callable[[], Any], says: str) -> Any:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        _wrong(lambda: declared(print), "is a millstream.Processor"),
-        _wrong(lambda: declared(Processor), "is a millstream.Processor"),
+        _wrong(lambda: declared(print), "must be a subclass of millstream.Processor"),
+        _wrong(lambda: declared(Processor), "must be a subclass of millstream.Processor"),
         _wrong(lambda: declared(Nothing), "Nothing has no on_event"),
         _wrong(lambda: declared(OneArgument), "OneArgument.on_event is called with 2 arguments"),
         _wrong(lambda: declared(Limits), "give an instance, with_=Limits(...)"),
-        _wrong(lambda: declared(Unversioned), "must be a number from 1 on"),
+        _wrong(lambda: declared(Unversioned), "must be a number of at least 1"),
         _wrong(lambda: declared(output="card strin"), "output: in the schema"),
-        _wrong(lambda: declared(output="v variant"), "output: variant has no place here"),
+        _wrong(lambda: declared(output="v variant"), "output: variant is not supported here"),
         _wrong(lambda: declared(channels={"late": "n int"}), "can't be a channel's name"),
         _wrong(lambda: declared(channels={"odd": "n it"}), "channel 'odd': in the schema"),
         _wrong(lambda: declared(time="n"), "must be a timestamp column"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.pipeline.dsl.sql_aggregates import NotOnKernel, TakenApart, take_apart
+from millstream.pipeline.dsl.windows.sql_aggregates import NotOnKernel, TakenApart, take_apart
 from millstream.pipeline.kernel.windows.aggregates import Aggregates
 from millstream.pipeline.kernel.windows.calls import FUNCTIONS, Call
 
@@ -72,14 +72,14 @@ def test_arguments_conditions_and_distinct(sql: str, call: Call, columns: list[s
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        ("percentile(eur, 0.9)", "'eur' stands outside of an aggregate"),
-        ("sum(eur) + eur", "'eur' stands outside of an aggregate"),
-        ("upper('x')", "none is there"),
-        ("sum(max(eur))", "an aggregate stands inside of another"),
+        ("percentile(eur, 0.9)", "'eur' is outside an aggregate"),
+        ("sum(eur) + eur", "'eur' is outside an aggregate"),
+        ("upper('x')", "it has no aggregate"),
+        ("sum(max(eur))", "an aggregate can't contain another"),
         ("sum(eur, 2)", "sum does not take 2 arguments"),
-        ("stddev(DISTINCT eur)", "stddev with DISTINCT is not among them"),
-        ("sum(eur) OVER (ORDER BY t)", "OVER has no place"),
-        ("sum(eur) FILTER (eur > 2)", "FILTER is written"),
+        ("stddev(DISTINCT eur)", "stddev with DISTINCT is not supported"),
+        ("sum(eur) OVER (ORDER BY t)", "OVER is not possible"),
+        ("sum(eur) FILTER (eur > 2)", "write FILTER as"),
     ],
 )
 def test_what_the_kernel_does_not_have_is_refused_with_what_it_has(sql: str, says: str) -> None:

@@ -51,7 +51,7 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         _wrong(lambda f: f.source("p", schema=SCHEMA, time="paid"), "there is no column 'paid'"),
         _wrong(lambda f: f.source("p", schema=SCHEMA, time="card"), "must be a timestamp column"),
         _wrong(lambda f: f.source("p", schema=SCHEMA, time="paid_at", lateness="soon"), "not a duration"),
-        _wrong(lambda f: f.source("p", schema=SCHEMA, lateness="1 minute"), "goes with time="),
+        _wrong(lambda f: f.source("p", schema=SCHEMA, lateness="1 minute"), "requires time="),
         _wrong(lambda f: f.source("p", schema=SCHEMA, include=["color"]), "include='color'"),
         _wrong(lambda f: f.source("p", schema=SCHEMA, start="yesterday"), "start='yesterday'"),
         _wrong(lambda f: f.source("p", schema=SCHEMA, max_rows=0), "max_rows=0"),
@@ -66,13 +66,14 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         _wrong(lambda f: payments(f).otherwise("rest"), "has no channels yet"),
         _wrong(lambda f: payments(f).window(by="card"), "either size= "),
         _wrong(lambda f: payments(f).window(by="card", size="1 m", gap="1 m"), "either size= "),
-        _wrong(lambda f: payments(f).window(by="card", gap="1 m", every="1 s"), "every= goes with size="),
+        _wrong(lambda f: payments(f).window(by="card", gap="1 m", every="1 s"), "every= requires size="),
         _wrong(lambda f: payments(f).window(by="card", size="1 m", every="2 m"), "is longer than"),
         _wrong(
-            lambda f: payments(f).window(by="card", size="1 m", every="event", emit="final"), "leave emit"
+            lambda f: payments(f).window(by="card", size="1 m", every="event", emit="final"),
+            "leave out emit=",
         ),
         _wrong(lambda f: payments(f).window(by="card", opens="amount > 5"), "needs timeout="),
-        _wrong(lambda f: payments(f).window(by="card", gap="1 m", closes="amount > 5"), "go with opens="),
+        _wrong(lambda f: payments(f).window(by="card", gap="1 m", closes="amount > 5"), "require opens="),
         _wrong(
             lambda f: payments(f).window(by="card", opens="amuont > 5", timeout="1 m"),
             "did you mean 'amount'",
@@ -88,7 +89,7 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         ),
         _wrong(
             lambda f: payments(f).window(by="card", size="1 m", emit="final", retract=True),
-            "never taken back",
+            "never retracted",
         ),
         _wrong(lambda f: payments(f).window(by="crad", size="1 m"), "did you mean 'card'"),
         _wrong(lambda f: payments(f).window(by="upper(card)", size="1 m"), "AS name"),
@@ -98,7 +99,7 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
             "give it time='a timestamp column'",
         ),
         _wrong(
-            lambda f: payments(f).select("card").window(by="card", size="1 m"), "left column 'paid_at' out"
+            lambda f: payments(f).select("card").window(by="card", size="1 m"), "leaves out column 'paid_at'"
         ),
         _wrong(lambda f: payments(f).rejected.window(by="topic", size="1 m"), "have no event time"),
         _wrong(lambda f: payments(f).window(by="card", size="1 m").agg(), "at least one aggregate"),
@@ -118,7 +119,7 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         ),
         _wrong(lambda f: f.union(payments(f)), "at least two"),
         _wrong(lambda f: f.union(payments(f), 5), "5 is not one"),
-        _wrong(lambda f: f.union(*[payments(f)] * 2), "stands twice"),
+        _wrong(lambda f: f.union(*[payments(f)] * 2), "occurs twice"),
         _wrong(lambda f: f.union(payments(f), payments(Topology("u"))), "belongs to topology 'u'"),
         _wrong(lambda f: payments(f).to_topic("a/b"), "can't be a topic's name"),
         _wrong(lambda f: payments(f).to_topic("a", key="crad"), "did you mean 'card'"),
@@ -127,7 +128,9 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         _wrong(lambda f: payments(f).to_view("v", key="crad"), "did you mean 'card'"),
         _wrong(lambda f: payments(f).to_view("v", key=[]), "needs key="),
         _wrong(lambda f: payments(f).to_view("v", key="card").to_view("V", key="card"), "already written at"),
-        _wrong(lambda f: payments(f).where("amount > 5").late, "is of a source or of what a window"),
+        _wrong(
+            lambda f: payments(f).where("amount > 5").late, "exists on a source and on the result of a window"
+        ),
         _wrong(lambda f: payments(f).late.window(by="card", size="1 m"), "outside of time"),
         _wrong(lambda f: Topology("t", guarantee="twice"), "is not one of"),
     ],
@@ -194,7 +197,7 @@ def test_columns_are_known_through_steps_windows_and_unions() -> None:
 def test_log_time_and_processing_time_are_columns_of_their_own() -> None:
     flow = Topology("t")
     assert flow.source("a", format="text", time="log").columns == ("value", "log_time")
-    processing = flow.source("b", format="binary", time="processing").time
+    processing = flow.source("b", format="binary", time="processing").node.time
     assert processing is not None
     assert processing.basis == "processing time"
 

@@ -12,8 +12,7 @@ import pytest
 
 from millstream import Topology, aggregate
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.streams import Source
-from millstream.pipeline.dsl.windows import Aggregate
+from millstream.pipeline.dsl.streams import Aggregate, Source, Stream
 from millstream.pipeline.kernel.windows.sessions import Sessions
 from millstream.pipeline.planning.plan import plan
 
@@ -91,8 +90,8 @@ def test_a_window_is_sparks_own_unless_more_is_asked_of_it(
     made = build(flow)
     made.to_topic("results")
     planned = plan(flow)
-    assert made.why_kernel() == why
-    assert made.native == (why is None)
+    assert made.node.state.why == why
+    assert made.node.state.native == (why is None)
     described = planned.describe()
     assert ("(Spark's own)" if why is None else f"(kernel, 8 buckets: {why})") in described
 
@@ -101,7 +100,7 @@ def test_native_that_can_not_be_is_refused() -> None:
     flow = Topology("t")
     made = minutes(source(flow), engine="native")
     made.to_topic("results")
-    assert plan(flow).queries[0].windows == [made]
+    assert plan(flow).queries[0].windows == [made.node]
     made.late.to_topic("late")
     with pytest.raises(TopologyError, match=r"engine='native', but .* minutes\.late is asked for"):
         plan(flow)
@@ -127,11 +126,11 @@ def test_late_rows_are_whole_rows_and_other_windows_take_only_what_they_need() -
     made = source(flow).window(by="card", size="1 m", engine="kernel").agg(spent="sum(amount * 2)")
     made.to_topic("results")
     plan(flow)
-    (taken,) = made.stateful.inputs
+    (taken,) = made.node.state.inputs
     assert taken.columns == ("amount * 2 AS `millstream_0`",)
     made.late.to_topic("late")
     plan(flow)
-    (taken,) = made.stateful.inputs
+    (taken,) = made.node.state.inputs
     assert taken.columns == ("*", "amount * 2 AS `millstream_0`")
 
 
@@ -139,33 +138,33 @@ def test_the_late_rows_of_a_source_are_those_of_all_that_read_it() -> None:
     flow = Topology("t")
     payments = source(flow)
     late = payments.late
-    assert payments.late is late
+    assert payments.late.node is late.node
     late.to_topic("late")
     minutes(payments).to_topic("a")
     minutes(payments.where("amount > 5"), name=None).where("n > 5").to_topic("b")
     flow.check()
-    assert [one.name for one in late.inputs] == ["minutes.late", "window 2.late"]
-    assert [late.tag_of(one) for one in late.inputs] == ["minutes", "window 2"]  # type: ignore[attr-defined]
+    assert [one.name for one in late.node.inputs] == ["minutes.late", "window 2.late"]
+    assert [late.node.tag_of(one) for one in late.node.inputs] == ["minutes", "window 2"]  # type: ignore[attr-defined]
 
 
 def test_late_rows_where_nothing_can_be_late_are_refused() -> None:
     flow = Topology("t")
     source(flow).late.to_topic("late")
-    with pytest.raises(TopologyError, match="nothing can be late in 'payments'"):
+    with pytest.raises(TopologyError, match="'payments' has no late rows"):
         flow.check()
 
 
 def test_results_have_a_time_if_they_don_t_change() -> None:
     flow = Topology("t")
     payments = source(flow)
-    time = minutes(payments).time
+    time = minutes(payments).node.time
     assert time is not None
     assert (time.column, time.before_us, time.basis) == ("window_end", 1, "event time (paid_at)")
-    moving = payments.window(by="card", size="1 m", every="event").agg(n="count(*)").time
+    moving = payments.window(by="card", size="1 m", every="event").agg(n="count(*)").node.time
     assert moving is not None
     assert (moving.column, moving.before_us) == ("window_end", 0)
     updating = minutes(payments, emit="update", name=None)
-    assert updating.time is None
+    assert updating.node.time is None
     with pytest.raises(TopologyError, match="give it emit='final'"):
         flow.union(updating, payments).window(by="card", size="1 m")
 
@@ -179,20 +178,20 @@ def test_sessions_that_an_event_opens_take_its_conditions_as_columns() -> None:
     )
     visits.to_topic("visits")
     plan(flow)
-    planned = visits.stateful.plan
+    planned = visits.node.state.plan
     assert isinstance(planned, Sessions)
-    (taken,) = visits.stateful.inputs
+    (taken,) = visits.node.state.inputs
     assert taken.columns == ("kind = 'in' AS `millstream_0`", "kind = 'out' AS `millstream_1`")
     assert (planned.opens, planned.closes, planned.timeout) == ("millstream_0", "millstream_1", 60_000_000)
     assert planned.from_first
     assert not planned.outside
-    assert visits.outside is visits.outside
+    assert visits.outside.node is visits.outside.node
     visits.outside.to_topic("outside")
     plan(flow)
-    assert "outside" in visits.stateful.plan.channels(
+    assert "outside" in visits.node.state.plan.channels(
         [pa.schema([("card", pa.string()), ("millstream_0", pa.bool_()), ("millstream_1", pa.bool_())])]
     )
-    with pytest.raises(TopologyError, match="of sessions that an event opens"):
+    with pytest.raises(TopologyError, match="only on sessions that an event opens"):
         _ = minutes(visits).outside
 
 
@@ -204,8 +203,9 @@ def test_the_examples_in_the_docs_can_be_planned() -> None:
     exec(second, names)
     described = plan(names["flow"]).describe()
     assert described.count("(kernel, 8 buckets: ") >= 7
-    made = names["minutes"].stateful.inputs[0].stream.window(by="card", size="1 m").agg(range=names["Range"])
-    assert made.why_kernel() == "range= is written in Python"
+    made = names["minutes"].node.inputs[0]
+    made = Stream(made).window(by="card", size="1 m").agg(range=names["Range"])
+    assert made.node.state.why == "range= is written in Python"
 
 
 def test_functions_of_python_s_own_are_aggregates_too() -> None:
@@ -216,10 +216,10 @@ def test_functions_of_python_s_own_are_aggregates_too() -> None:
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (lambda: aggregate(returns="double"), "which column's values"),
+        (lambda: aggregate(returns="double"), "needs the columns that it reads"),
         (lambda: aggregate("amount", returns="dubble"), "returns='dubble'"),
         (lambda: aggregate("amount", "kind", returns="double")(lambda amounts: 1.0), "must take 2 arguments"),
-        (lambda: aggregate("amount", returns="double")(17), "there is no int.zero"),
+        (lambda: aggregate("amount", returns="double")(17), "int.zero is missing"),
         (
             lambda: source(Topology("t")).window(by="card", size="1 m").agg(m=lambda values: 1),  # type: ignore[arg-type]
             "m= is a plain function",

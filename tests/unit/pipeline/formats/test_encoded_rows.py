@@ -15,10 +15,10 @@ import pytest
 
 from millstream import Topology
 from millstream.core.errors import MillstreamError, TopologyError
-from millstream.pipeline.formats.encoded import avro_schema_of, json_schema_of
 from millstream.pipeline.formats.encoded_rows import encoded
+from millstream.pipeline.formats.value_schemas import avro_schema_of, json_schema_of
+from millstream.registry.parsing import parse
 from millstream.registry.protobuf.schema import ProtobufSchema
-from millstream.registry.schema import parse
 from millstream.registry.values import message_class, message_path
 from millstream.sqltypes.arrow import arrow_type
 from millstream.sqltypes.ddl import from_ddl
@@ -96,9 +96,9 @@ def test_decimals_keep_all_their_digits_and_bytes_are_base64() -> None:
 
 def test_a_row_that_does_not_fit_is_told_with_what_to_do() -> None:
     schema = json.dumps({"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}})
-    with pytest.raises(MillstreamError, match=r"\$\.n: -1 is less.*leave such rows out with \.where"):
+    with pytest.raises(MillstreamError, match=r"\$\.n: -1 is less.*filter such rows out with \.where"):
         encoded(rows("n int", {"n": 1}, {"n": -1}), "JSON", schema, 1)
-    with pytest.raises(MillstreamError, match="nan is no number of JSON"):
+    with pytest.raises(MillstreamError, match="nan is not a JSON number"):
         encoded(rows("x double", {"x": float("nan")}), "JSON", json_schema_of([("x", "double")], "t"), 1)
 
 
@@ -206,5 +206,5 @@ def test_columns_that_fit_are_written(select: list[str], options: dict[str, Any]
 
 
 def test_a_message_is_of_protobuf_only() -> None:
-    with pytest.raises(TopologyError, match="message= goes with"):
+    with pytest.raises(TopologyError, match="message= requires"):
         Topology("t").source("in", schema="id string").to_topic("out", format="avro", message="M")

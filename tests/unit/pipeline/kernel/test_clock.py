@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.clock import ALWAYS, MADE, NEVER, Clock, Place, Seen, TimeRules
+from millstream.pipeline.kernel.clock import ALWAYS, MADE, NEVER, OperatorClock, Place, Seen, TimeRules
 
 S = 1_000_000  # a second
 A, B = Place(0, 0, 0), Place(0, 0, 1)
 
 
-def clock(*, inputs: int = 1, lateness: int = 0, idle: int | None = None) -> Clock:
+def clock(*, inputs: int = 1, lateness: int = 0, idle: int | None = None) -> OperatorClock:
     rules = TimeRules(lateness * S, None if idle is None else idle * S)
-    return Clock({(number, number): rules for number in range(inputs)}, inputs)
+    return OperatorClock({(number, number): rules for number in range(inputs)}, inputs)
 
 
 def test_the_watermark_is_the_slowest_partitions_less_the_lateness() -> None:
@@ -42,7 +42,7 @@ def test_an_input_that_has_shown_nothing_holds_time() -> None:
 
 
 def test_a_source_that_has_shown_nothing_holds_time_where_several_are_one_input() -> None:
-    one = Clock({(0, 0): TimeRules(), (0, 1): TimeRules()}, 1)
+    one = OperatorClock({(0, 0): TimeRules(), (0, 1): TimeRules()}, 1)
     one.observe([Seen(A, 0, 100 * S)], now=0)
     assert one.watermark == NEVER
     one.observe([Seen(Place(0, 1, 0), 0, 30 * S)], now=0)
@@ -51,7 +51,7 @@ def test_a_source_that_has_shown_nothing_holds_time_where_several_are_one_input(
 
 def test_rows_without_places_are_judged_by_the_watermark_before_the_batch_and_hold_time_back() -> None:
     made = Place(0, MADE, MADE)
-    one = Clock({(0, 0): TimeRules(5 * S), (0, MADE): TimeRules(5 * S)}, 1)
+    one = OperatorClock({(0, 0): TimeRules(5 * S), (0, MADE): TimeRules(5 * S)}, 1)
     one.observe([Seen(A, 0, 100 * S), Seen(B, 0, 60 * S)], now=0)
     assert one.watermark == NEVER  # the function has shown nothing yet
     one.observe([Seen(made, -1, 100 * S)], now=0)
@@ -135,7 +135,7 @@ def test_a_saved_clock_goes_on() -> None:
 
 
 def test_rows_without_an_offset_are_judged_by_what_was_known_before_the_batch() -> None:
-    one = Clock({}, 1)  # results of another operator have no source
+    one = OperatorClock({}, 1)  # results of another operator have no source
     place = Place(0, -1, -1)
     one.observe([Seen(place, -1, 50 * S)], now=0)
     one.observe([Seen(place, -1, 80 * S), Seen(place, -1, 80 * S)], now=0)

@@ -10,10 +10,12 @@ import pytest
 
 from millstream import Topology
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.stateful import Stateful
-from millstream.pipeline.kernel.state.fitting import Layouts, fitted, holds, unfit
-from millstream.pipeline.kernel.state.state import Store, Waiting
-from millstream.pipeline.planning.evolving import check_columns, to_text
+from millstream.pipeline.dsl.graph import Stateful
+from millstream.pipeline.kernel.state.containers import Waiting
+from millstream.pipeline.kernel.state.fitting import fitted, holds, unfit
+from millstream.pipeline.kernel.state.layouts import Layouts
+from millstream.pipeline.kernel.state.store import StateStore
+from millstream.pipeline.planning.edited_columns import check_columns, to_text
 
 OLD = pa.schema([("k", pa.string()), ("v", pa.int32()), ("w", pa.decimal128(10, 2)), ("gone", pa.string())])
 NEW = pa.schema(
@@ -56,9 +58,9 @@ def test_what_can_not_be_carried_is_told() -> None:
 
 def test_rows_that_wait_get_the_columns_of_now() -> None:
     order = dict(zip(Waiting.ORDER, ([5], [0], [0], [9]), strict=True))
-    old = Store()
+    old = StateStore()
     old.waiting("rows", OLD).add(pa.table({**order, "k": ["a"], "v": [1], "w": [None], "gone": ["x"]}))
-    new = Store()
+    new = StateStore()
     new.apply(old.changes())
     waiting = new.waiting("rows", NEW)
     there = waiting.rows()
@@ -70,7 +72,7 @@ def test_rows_that_wait_get_the_columns_of_now() -> None:
 
 
 def test_a_tuple_is_read_by_the_columns_that_it_was_kept_with() -> None:
-    store = Store()
+    store = StateStore()
     first = Layouts(store, "table", ["a", "b"])
     second = Layouts(store, "table", ["b", "c", "a"])
     assert (first.current, second.current) == (0, 1)
@@ -83,9 +85,11 @@ def operator(kind: str) -> Stateful:
     source = flow.source("payments", schema="k string, v int, at timestamp", time="at")
     if kind == "window":
         return (
-            source.window(by="k", size="1 minute", name="counted", engine="kernel").agg(n="sum(v)").stateful
+            source.window(by="k", size="1 minute", name="counted", engine="kernel").agg(n="sum(v)").node.state
         )
-    return flow.gather(a=source, b=source.where("v > 1"), by="k", timeout="1 minute", name="counted").stateful
+    return flow.gather(
+        a=source, b=source.where("v > 1"), by="k", timeout="1 minute", name="counted"
+    ).node.state
 
 
 def test_a_job_is_refused_before_it_starts() -> None:

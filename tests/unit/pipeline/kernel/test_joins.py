@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -63,6 +64,22 @@ def test_what_found_no_match_is_given_alone_once_nothing_can_match_it() -> None:
     assert alone == {"k": "b", "left_n": None, "right_n": 2, "x": 2, "time_basis": BASIS}
     assert feed.buckets[0].status().waits_for == 110 * SECOND + 1
     assert pairs(feed.batch([left(111, 7, "c"), right(111, 8, "d")])[MAIN]) == [(1, None), (None, 4)]
+
+
+@pytest.mark.parametrize("cuts", [(), (6,), (2, 6)])
+@pytest.mark.parametrize("lower", [2, -3])
+def test_what_is_given_alone_in_the_order_of_time_is_in_one_order_however_it_was_cut(
+    cuts: tuple[int, ...], lower: int
+) -> None:
+    # If both bounds are on one side of zero, the rows of one side expire before their own time.
+    late_to_expire, early_to_expire = (left, right) if lower > 0 else (right, left)
+    fed = [late_to_expire(0, n) for n in range(4)]
+    fed += [left(3.5, 5, "b"), right(3.5, 6, "b"), early_to_expire(4, 4), left(50, 7, "b"), right(50, 8, "b")]
+    feed = Feed(within(lower, lower + 1, "outer", JoinWithinInOrder), [LEFT, RIGHT])
+    for start, end in itertools.pairwise((0, *cuts, len(fed))):
+        feed.batch(fed[start:end])
+    given = [row for row in feed.given[MAIN] if row["k"] == "a"]
+    assert [one if two is None else two for one, two in pairs(given)] == [0, 1, 2, 3, 4]
 
 
 def test_a_key_that_is_null_matches_nothing() -> None:

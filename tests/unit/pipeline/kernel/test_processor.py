@@ -244,7 +244,7 @@ def test_a_processor_without_on_timer_can_set_none() -> None:
         def on_event(self, event: Any, context: Any) -> None:
             context.timer(after="1 second")
 
-    with pytest.raises(OperatorFailed, match="there is no on_timer"):
+    with pytest.raises(OperatorFailed, match="has no on_timer"):
         emitted(Sets, payment(1), on_timers=False)
 
 
@@ -264,23 +264,26 @@ def _does(what: Any) -> Any:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        (lambda event, context: context.emit(n="seven"), "n='seven' is str, and the column is int64"),
+        (lambda event, context: context.emit(n="seven"), "n='seven' is str, but the column is int64"),
         (lambda event, context: context.emit(n=1 << 70), "too large for 64 bits"),
-        (lambda event, context: context.emit(m=1), "there is no column 'm' to give; there are card, n, what"),
+        (
+            lambda event, context: context.emit(m=1),
+            "the output has no column 'm'; its columns are card, n, what",
+        ),
         (lambda event, context: context.emit_to("odd", n=1), "there is no channel 'odd'"),
         (lambda event, context: event.euro, "an event of this stream has no 'euro'; it has card, eur"),
         (lambda event, context: event["euro"], "no column 'euro'"),
-        (lambda event, context: context.timer(), "a timer has a time"),
+        (lambda event, context: context.timer(), "a timer needs either a time"),
         (lambda event, context: context.timer(after="soon"), "'soon' is not a duration"),
         (lambda event, context: context.timer(event.time, clock="wall"), "'event' or 'processing'"),
-        (lambda event, context: context.timer(event.time), "would go on for ever"),
+        (lambda event, context: context.timer(event.time), "would never end"),
         (lambda event, context: setattr(context, "state", event), "plain values"),
         (lambda event, context: setattr(context, "state", "x" * 2000), "max_state_bytes=1,000"),
         (
             lambda event, context: [
                 context.timer(event.time, name=str(number)) for number in range(MOST_TIMERS + 1)
             ],
-            "1000 timers at most",
+            "at most 1000 timers",
         ),
     ],
 )

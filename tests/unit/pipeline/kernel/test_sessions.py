@@ -30,7 +30,11 @@ COLUMNS = {
     "millstream_0": st.sampled_from([True, False, None]),
     "millstream_1": st.sampled_from([True, False, False, False, None]),
 }
-CALLS = (Call("rows", "count"), Call("total", "sum", ("n",)), Call("all", "collect_list", ("n",)))
+CALLS = (
+    Call("rows", "count"),
+    Call("total", "sum", ("n",)),
+    Call("all", "collect_list", ("n",)),
+)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.pipeline.kernel.state import state as state_module
+from millstream.pipeline.kernel.state import containers
+from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME, Keyed, Waiting
 from millstream.pipeline.kernel.state.disk import DiskTable
-from millstream.pipeline.kernel.state.external import KeyedOutside, Space, decode, encode
-from millstream.pipeline.kernel.state.state import OFFSET, PARTITION, SOURCE, TIME, Keyed, Store, Waiting
+from millstream.pipeline.kernel.state.keyed_on_table import KeyedOnTable, decode, encode
+from millstream.pipeline.kernel.state.store import StateStore
+from millstream.pipeline.kernel.state.table import Space
 
 KEYS = st.integers(0, 12).map(lambda number: ("card", number))
 VALUES = st.integers() | st.text(max_size=5) | st.tuples(st.integers(), st.none())
@@ -71,7 +73,7 @@ def check_same(keyed: Keyed[Any, Any], model: Model) -> None:
 def test_keyed_state_is_a_dictionary_with_due_times_however_it_is_saved_and_loaded(
     operations: list[tuple[Any, ...]],
 ) -> None:
-    store, model = Store(), Model()
+    store, model = StateStore(), Model()
     keyed = store.keyed("cards")
     saved: list[bytes] = []
     for name, *arguments in operations:
@@ -97,7 +99,7 @@ def test_keyed_state_is_a_dictionary_with_due_times_however_it_is_saved_and_load
             saved.append(store.changes())
             if name == "snapshot":
                 saved = list(store.snapshot())
-            store = Store()
+            store = StateStore()
             for blob in saved:
                 store.apply(blob)
             keyed = store.keyed("cards")
@@ -112,9 +114,9 @@ def test_keyed_state_on_a_table_is_the_same_whenever_the_table_takes_it_in(
 ) -> None:
     """Here ``save`` is the end of a batch, ``load`` folds, and ``snapshot`` begins again in front of it."""
     table = DiskTable(tmp_path_factory.mktemp("state"), Space("job/0", 3))
-    store, model = Store(table), Model()
+    store, model = StateStore(table), Model()
     keyed = store.keyed("cards")
-    assert isinstance(keyed, KeyedOutside)
+    assert isinstance(keyed, KeyedOnTable)
     version, unfolded = 0, []
     for name, *arguments in operations:
         if name in ("save", "load", "snapshot"):
@@ -126,11 +128,11 @@ def test_keyed_state_on_a_table_is_the_same_whenever_the_table_takes_it_in(
                 keyed.folded()
                 unfolded = list(store.snapshot())  # what stands in front of the table, and how much is in it
             elif name == "snapshot":
-                store = Store(table)
+                store = StateStore(table)
                 for blob in unfolded:
                     store.apply(blob)
                 keyed = store.keyed("cards")
-                assert isinstance(keyed, KeyedOutside)
+                assert isinstance(keyed, KeyedOnTable)
         elif name == "put":
             keyed.put(*arguments)
             model.put(*arguments)
@@ -178,7 +180,7 @@ def rows_at(times: list[int], first: int) -> pa.Table:
 def test_rows_wait_in_order_until_they_are_let_go_however_they_are_saved_and_loaded(
     operations: list[tuple[str, Any]],
 ) -> None:
-    store = Store()
+    store = StateStore()
     waiting, saved = store.waiting("rows"), list[bytes]()
     model: list[tuple[int, int, int]] = []
     added, reached = 0, 0
@@ -198,7 +200,7 @@ def test_rows_wait_in_order_until_they_are_let_go_however_they_are_saved_and_loa
             saved.append(store.changes())
             if argument:
                 saved = list(store.snapshot())
-            store = Store()
+            store = StateStore()
             for blob in saved:
                 store.apply(blob)
             waiting = store.waiting("rows")
@@ -209,20 +211,20 @@ def test_rows_wait_in_order_until_they_are_let_go_however_they_are_saved_and_loa
 
 
 def test_what_nobody_has_asked_for_yet_is_kept_all_the_same() -> None:
-    store = Store()
+    store = StateStore()
     store.keyed("cards").put("a", 1)
     blob = store.changes()
-    other = Store()
+    other = StateStore()
     other.apply(blob)
-    third = Store()
+    third = StateStore()
     for piece in other.snapshot():
         third.apply(piece)
     assert third.keyed("cards").get("a") == 1
 
 
 def test_a_snapshot_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "PIECE_BYTES", 2000)
-    store = Store()
+    monkeypatch.setattr(containers, "PIECE_BYTES", 2000)
+    store = StateStore()
     keyed = store.keyed("cards")
     for number in range(1000):
         keyed.put(number, "x" * 20, due=number)
@@ -231,7 +233,7 @@ def test_a_snapshot_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = list(store.snapshot())
     assert len(pieces) > 20
     assert max(len(piece) for piece in pieces) < 6000
-    other = Store()
+    other = StateStore()
     for piece in pieces:
         other.apply(piece)
     assert dict(other.keyed("cards").items()) == dict(keyed.items())
@@ -279,11 +281,11 @@ def table(tmp_path: Path) -> Iterator[DiskTable]:
 
 
 def test_keys_that_are_fetched_need_no_trip_each(table: DiskTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(table)
+    store = StateStore(table)
     keyed = store.keyed("cards")
     keyed.put_all(dict.fromkeys(range(100), "x"))
     store.changes()
-    assert isinstance(keyed, KeyedOutside)
+    assert isinstance(keyed, KeyedOnTable)
     table.fold(1, {"cards": keyed.in_front()})
     keyed.folded()
     trips: list[int] = []
@@ -301,9 +303,9 @@ def test_keys_that_are_fetched_need_no_trip_each(table: DiskTable, monkeypatch: 
 
 
 def test_the_size_of_what_is_on_a_table_follows_it(table: DiskTable) -> None:
-    store = Store(table)
+    store = StateStore(table)
     keyed = store.keyed("cards")
-    assert isinstance(keyed, KeyedOutside)
+    assert isinstance(keyed, KeyedOnTable)
     keyed.put_all(dict.fromkeys(range(50), "x" * 100), due=10)
     store.changes()
     full = keyed.size

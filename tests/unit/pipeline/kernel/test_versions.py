@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.core.errors import StateError
-from millstream.pipeline.kernel.state import state, versions
+from millstream.pipeline.kernel.state import containers, versions
+from millstream.pipeline.kernel.state.containers import TIME, Waiting
 from millstream.pipeline.kernel.state.disk import DiskTable
-from millstream.pipeline.kernel.state.external import Space, Table
 from millstream.pipeline.kernel.state.postgres import PostgresTable
-from millstream.pipeline.kernel.state.state import TIME, Store, Waiting
-from millstream.pipeline.kernel.state.versions import Head, Kept, Known
+from millstream.pipeline.kernel.state.store import StateStore
+from millstream.pipeline.kernel.state.table import Space, StateTable
+from millstream.pipeline.kernel.state.versions import BucketVersions, Head, LoadedBucket
 from tests.support.spark_state import Variables
 
 SPACE = Space("job/0", 1)
@@ -35,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_PART_BYTES", 150)
     monkeypatch.setattr(versions, "_FOLD_ENTRIES", 6)
     monkeypatch.setattr(versions, "_FOLD_VERSIONS", 3)
-    monkeypatch.setattr(state, "PIECE_BYTES", 300)
+    monkeypatch.setattr(containers, "PIECE_BYTES", 300)
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Content:
     reached: int = 0
 
     @classmethod
-    def of(cls, store: Store) -> Content:
+    def of(cls, store: StateStore) -> Content:
         keyed, rows = store.keyed("keyed"), store.waiting("rows").rows()
         values = dict(keyed.items())
         dues = {key: due for key in values if (due := keyed.due_of(key)) is not None}
@@ -67,7 +68,7 @@ class Work:
     remove: list[int]
     passes: int
 
-    def on(self, store: Store) -> list[tuple[int, int]]:
+    def on(self, store: StateStore) -> list[tuple[int, int]]:
         """Do it; returns the keys that were due."""
         keyed, single = store.keyed("keyed"), store.in_memory("reached")
         for key, (value, due) in self.put.items():
@@ -132,12 +133,12 @@ BATCHES = st.lists(
 class Cluster:
     """Workers with their memories, and the store that they share."""
 
-    def __init__(self, open_table: Callable[[Space], Table | None]) -> None:
+    def __init__(self, open_table: Callable[[Space], StateTable | None]) -> None:
         self._open_table = open_table
-        self._memories: list[dict[str, Known]] = [{}, {}, {}]
+        self._memories: list[dict[str, LoadedBucket]] = [{}, {}, {}]
         self.committed = Variables()
         self.model = Content()
-        self._hanging: list[tuple[Kept, Known, Work, bool]] = []
+        self._hanging: list[tuple[BucketVersions, LoadedBucket, Work, bool]] = []
 
     def run(self, work: Work, failures: list[tuple[Work, int, str]], worker: int) -> None:
         for other, number, where in failures:
@@ -150,7 +151,9 @@ class Cluster:
 
     def _attempt(self, work: Work, worker: int, fails: str | None) -> tuple[Variables, list[tuple[int, int]]]:
         variables, memory = self.committed.copy(), self._memories[worker]
-        kept = Kept("test", SPACE, variables.head, variables.snapshot, variables.changes, self._open_table)
+        kept = BucketVersions(
+            "test", SPACE, variables.head, variables.snapshot, variables.changes, self._open_table
+        )
         if fails == "forget":
             memory.clear()
         known = kept.load(memory.pop("bucket", None))
@@ -189,7 +192,9 @@ def drive(cluster: Cluster, batches: list[Any]) -> None:
     for work, failures, worker in batches:
         cluster.run(work, failures, worker)
     variables = cluster.committed.copy()
-    kept = Kept("test", SPACE, variables.head, variables.snapshot, variables.changes, cluster._open_table)
+    kept = BucketVersions(
+        "test", SPACE, variables.head, variables.snapshot, variables.changes, cluster._open_table
+    )
     assert Content.of(kept.load(None).store) == cluster.model
 
 
@@ -252,7 +257,9 @@ def test_a_worker_that_is_one_version_behind_reads_that_one_and_no_snapshot() ->
     real = variables.changes.getValue
     variables.changes.getValue = lambda key: asked.append(key) or real(key)  # type: ignore[method-assign]
     variables.snapshot.getValue = None  # type: ignore[assignment,method-assign]
-    kept = Kept("test", SPACE, variables.head, variables.snapshot, variables.changes, lambda space: None)
+    kept = BucketVersions(
+        "test", SPACE, variables.head, variables.snapshot, variables.changes, lambda space: None
+    )
     known = kept.load(cluster._memories[0]["bucket"])
     assert Content.of(known.store) == cluster.model
     head = Head.of(variables.head.get())
@@ -311,7 +318,7 @@ def test_an_old_copy_of_the_checkpoint_does_not_go_with_a_newer_database(databas
     old = cluster.committed
     for _ in range(3):
         cluster.run(put(20), [], 0)
-    kept = Kept("cards", SPACE, old.head, old.snapshot, old.changes, table)
+    kept = BucketVersions("cards", SPACE, old.head, old.snapshot, old.changes, table)
     with pytest.raises(StateError, match=r"'cards', bucket 1 is ahead of the checkpoint.*--checkpoint"):
         kept.load(None)
 
@@ -325,6 +332,6 @@ def test_a_database_that_has_lost_its_tables_is_refused(database: str) -> None:
         cluster.run(put(20), [], 0)
     table(SPACE).drop()
     variables = cluster.committed
-    kept = Kept("cards", SPACE, variables.head, variables.snapshot, variables.changes, table)
+    kept = BucketVersions("cards", SPACE, variables.head, variables.snapshot, variables.changes, table)
     with pytest.raises(StateError, match="behind the checkpoint"):
         kept.load(None)

@@ -11,8 +11,8 @@ import pytest
 from millstream import Processor, Topology, step
 from millstream.core.errors import ConfigError
 from millstream.pipeline.dsl.streams import Source
-from millstream.pipeline.planning.continuing import reset
 from millstream.pipeline.planning.differences import differences
+from millstream.pipeline.planning.edited_queries import reset
 from millstream.pipeline.planning.plan import Plan, plan, shapes
 
 SCHEMA = "card string, shop string, v int, w int, paid_at timestamp"
@@ -101,9 +101,9 @@ def test_the_order_of_lines_does_not_matter(seed: int) -> None:
     assert said == []
     assert places(made) == places(plan(topology(*MANY)))
     for before, after in zip(plan(topology(*MANY)).queries, made.queries, strict=True):
-        for old, new in zip(before.taps, after.taps, strict=True):
-            sinks = [{arm.sink.label for arm in one.arms if arm.base is tap}
-                     for one, tap in ((before, old), (after, new))]  # fmt: skip
+        for old, new in zip(before.outputs, after.outputs, strict=True):
+            sinks = [{route.sink.label for route in one.routes if route.output is output}
+                     for one, output in ((before, old), (after, new))]  # fmt: skip
             assert sinks[0] == sinks[1]
 
 
@@ -216,7 +216,7 @@ def test_swapping_the_sinks_of_two_processors_swaps_no_state() -> None:
 def test_renamed_variables_do_not_matter() -> None:
     old, new = topology(window()), topology(window())
     for flow, name in ((old, "bursts"), (new, "peaks")):
-        flow._rename(next(stream for stream in flow.streams if stream.kind == "window"), name)
+        flow.rename(next(stream for stream in flow.streams if stream.kind == "window"), name)
     assert edited(old, new)[1] == []
 
 
@@ -241,7 +241,7 @@ def test_an_operator_is_reset() -> None:
     old = topology(window(), process(Limit, to="limits"))
     new = topology(window(size="2 minutes"), process(Limit, to="limits"))
     for flow in (old, new):
-        flow._rename(next(stream for stream in flow.streams if stream.kind == "window"), "bursts")
+        flow.rename(next(stream for stream in flow.streams if stream.kind == "window"), "bursts")
     kept = shapes(plan(old))
     operators = {
         one: shape for entry in shapes(plan(new)).values() for one, shape in entry["operators"].items()
@@ -258,5 +258,5 @@ def test_an_operator_is_reset() -> None:
 def test_sparks_own_windows_can_not_be_reset() -> None:
     flow = topology(window(engine="native", name="counted"))
     kept = shapes(plan(flow))
-    with pytest.raises(ConfigError, match="can't forget the state of one operator"):
+    with pytest.raises(ConfigError, match="can't discard the state of one operator"):
         reset(kept, ["counted"], kept["payments"]["operators"])

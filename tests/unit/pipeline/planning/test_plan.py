@@ -7,7 +7,7 @@ import pytest
 from millstream import Topology
 from millstream.core.errors import TopologyError
 from millstream.pipeline.dsl.streams import Source
-from millstream.pipeline.planning.outputs import SharedState
+from millstream.pipeline.planning.outputs import SharedWindows
 from millstream.pipeline.planning.plan import plan
 
 SCHEMA = "card string, amount double, paid_at timestamp"
@@ -62,9 +62,9 @@ def test_updating_and_final_windows_are_apart_and_a_union_before_a_sink_is_split
     assert (second.name, second.output_mode) == ("payments.final", "append")
     assert [sink.label for sink in first.sinks] == ["topic alerts", "topic bad"]
     assert [sink.label for sink in second.sinks] == ["topic alerts"]
-    (arm,) = second.arms
-    assert arm.base is slow
-    assert [(step.kind, name) for step, name in arm.steps] == [("union", "window 2"), ("where", "")]
+    (route,) = second.routes
+    assert route.output is slow.node
+    assert [(step.kind, name) for step, name in route.steps] == [("union", "window 2"), ("where", "")]
 
 
 def test_a_window_whose_results_go_two_ways_is_computed_once() -> None:
@@ -73,8 +73,8 @@ def test_a_window_whose_results_go_two_ways_is_computed_once() -> None:
     counts.where("n > 5").to_topic("many")
     counts.select("card", "n").to_view("all_counts", key="card")
     (query,) = plan(flow).queries
-    assert query.taps == [counts]
-    assert [[step.kind for step, _ in arm.steps] for arm in query.arms] == [["where"], ["select"]]
+    assert query.outputs == [counts.node]
+    assert [[step.kind for step, _ in route.steps] for route in query.routes] == [["where"], ["select"]]
 
 
 def test_windows_over_the_same_rows_by_the_same_key_share_their_state() -> None:
@@ -85,11 +85,11 @@ def test_windows_over_the_same_rows_by_the_same_key_share_their_state() -> None:
     other = payments.window(by="amount", size="1 hour").agg(n="count(*)")
     flow.union(fast, large, other, tag="kind").to_topic("counts")
     (query,) = plan(flow).queries
-    shared, alone = query.taps
-    assert isinstance(shared, SharedState)
+    shared, alone = query.outputs
+    assert isinstance(shared, SharedWindows)
     taken = dict(zip(shared.windows, shared.conditions, strict=True))
-    assert taken == {fast: (), large: ("amount > 5",)}
-    assert alone is other
+    assert taken == {fast.node: (), large.node: ("amount > 5",)}
+    assert alone is other.node
 
 
 def test_windows_behind_an_operator_keep_their_own_state() -> None:
@@ -98,7 +98,7 @@ def test_windows_behind_an_operator_keep_their_own_state() -> None:
     windows = [payments.window(by="card", size=size).agg(n="count(*)") for size in ("1 minute", "1 hour")]
     flow.union(*windows).operator(lambda df: df.dropDuplicates()).to_topic("counts")
     (query,) = plan(flow).queries
-    assert [tap.name for tap in query.taps] == ["operator 1"]
+    assert [output.name for output in query.outputs] == ["operator 1"]
 
 
 def test_rows_that_go_several_ways_without_a_window_are_read_once() -> None:
@@ -107,7 +107,7 @@ def test_rows_that_go_several_ways_without_a_window_are_read_once() -> None:
     payments.where("amount > 5").to_topic("large")
     payments.select("card").to_topic("cards")
     (query,) = plan(flow).queries
-    assert query.taps == [payments]
+    assert query.outputs == [payments.node]
 
 
 def test_an_operator_over_updating_and_final_windows_is_refused() -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from millstream import Topology
 from millstream.core.errors import TopologyError
-from millstream.pipeline.run.progress import OperatorStatus, Progress
+from millstream.pipeline.run.reporting.progress import BatchProgress, OperatorStatus
 from millstream.pipeline.run.state_limit import StateLimit
 
 
-def progress(size: int, *, entries: int = 1, late: int = 0) -> Progress:
+def progress(size: int, *, entries: int = 1, late: int = 0) -> BatchProgress:
     status = OperatorStatus(None, None, None, None, entries, size, late)
-    return Progress("payments", 7, 10, 0, {}, None, 100, 0, operators={"cards": status})
+    return BatchProgress("payments", 7, 10, 0, {}, None, 100, 0, operators={"cards": status})
 
 
 def test_half_of_the_bound_is_said_once_and_all_of_it_is_the_end() -> None:

@@ -73,7 +73,9 @@ def test_a_session_whose_python_lacks_millstream_is_told_what_to_set(tmp_path: P
         return SimpleNamespace(_sc=SimpleNamespace(master=master, pythonExec=python))
 
     for python in (str(other), str(tmp_path / "nothing")):
-        with pytest.raises(ConfigError, match=f"PYSPARK_PYTHON to {sys.executable} before the session"):
+        with pytest.raises(
+            ConfigError, match=f"PYSPARK_PYTHON to {sys.executable} before you create the session"
+        ):
             check_python(session_with(python))
         check_python(session_with(python, "spark://host:7077"))
     check_python(session_with(sys.executable))

@@ -16,10 +16,10 @@ from millstream.pipeline.sql import types
 from millstream.pipeline.sql.building import Moment
 from millstream.pipeline.sql.casts import BadValue, cast, double_text
 from millstream.pipeline.sql.compile import FUNCTIONS, Projection, python_value
+from millstream.pipeline.sql.date_patterns import read, written
 from millstream.pipeline.sql.lambdas import WITH_LAMBDAS
 from millstream.pipeline.sql.nodes import AnalysisError, Call, Unsupported
 from millstream.pipeline.sql.parse import parse
-from millstream.pipeline.sql.patterns import read, written
 from tests.support.everyday_sql import EXPRESSIONS, lines
 
 NOW = Moment(datetime(2026, 1, 1, 12, tzinfo=UTC))

@@ -18,7 +18,7 @@ from millstream.records.columns import arrow
 from millstream.records.columns import compiled as compiled_columns
 from millstream.records.columns import with_numpy as numpy_columns
 from millstream.records.columns.arrow import Encoder, Producer, decode, partitions_of
-from millstream.records.columns.spans import HEADERS_TYPE, MAX_MS
+from millstream.records.columns.codec_interface import HEADERS_TYPE, MAX_MS
 from millstream.records.fetched import next_offset
 from millstream.records.markers import Marker, build_marker
 from millstream.records.murmur2 import partition_of

@@ -22,7 +22,7 @@ from millstream.core.errors import InvalidSchema
 from millstream.pipeline.formats.avro_columns import decode
 from millstream.pipeline.formats.avro_plan import arrow_type, plan
 from millstream.registry.avro.schema import AvroSchema
-from millstream.registry.schema import parse
+from millstream.registry.parsing import parse
 
 WRONG = object()
 
@@ -282,5 +282,5 @@ def test_a_text_column_takes_the_names_of_an_enum() -> None:
 @pytest.mark.parametrize("default", [{"default": 2**62}, {"default": 253402300800000}])
 def test_a_default_that_is_no_time_is_told_when_the_schemas_are_compared(default: dict[str, int]) -> None:
     field = {"name": "t", "type": TYPES["timestamp-millis"], **default}
-    with pytest.raises(InvalidSchema, match="outside of the years 1 to 9999"):
+    with pytest.raises(InvalidSchema, match="outside the years 1 to 9999"):
         read({"type": "record", "name": "R", "fields": [field]}, record(), [])

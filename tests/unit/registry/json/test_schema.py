@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 
 from millstream.core.errors import InvalidSchema
 from millstream.registry.json.schema import JsonSchema
-from millstream.registry.schema import parse
+from millstream.registry.parsing import parse
 
 CLOSED = {"additionalProperties": False}
 

@@ -8,9 +8,9 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from millstream.core.errors import InvalidSchema
+from millstream.registry.parsing import parse
 from millstream.registry.protobuf.diff import changes
 from millstream.registry.protobuf.schema import ProtobufSchema
-from millstream.registry.schema import parse
 
 HEAD = 'syntax = "proto3"; package p; '
 
@@ -103,7 +103,7 @@ def test_a_descriptor_that_is_not_whole_is_refused() -> None:
     file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
     field = file.message_type.add(name="M").field.add(name="f", number=1, type=11, label=1)
     field.type_name = ".gone.Message"
-    with pytest.raises(InvalidSchema, match="not whole"):
+    with pytest.raises(InvalidSchema, match="incomplete"):
         proto(base64.b64encode(file.SerializeToString()).decode())
     file.dependency.append("missing.proto")
     with pytest.raises(InvalidSchema, match=r"imports 'missing.proto'"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.core.origin import objection, own_names
+from millstream.core.http_origin import objection, own_names
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millstream.core.errors import RegistryRefused
 from millstream.registry.schema import Reference, Schema
-from millstream.registry.service.registrar import LEVELS, Change, Registrar
-from millstream.registry.service.store import Record, Store
+from millstream.registry.service.registrar import LEVELS, Decision, Registrar
+from millstream.registry.service.store import Record, SchemaStore
 
 
 class World:
@@ -22,10 +22,10 @@ class World:
 
     def __init__(self) -> None:
         self.log: list[Record] = []
-        self.store = Store()
+        self.store = SchemaStore()
         self.registrar = Registrar(self.store)
 
-    def do(self, change: Change) -> Any:
+    def do(self, change: Decision) -> Any:
         for key, value in change.records:
             self.log.append((key, value))
             self.store.apply(key, value)
@@ -34,10 +34,10 @@ class World:
     def register(self, subject: str, schema: Schema, **more: Any) -> int:
         return int(self.do(self.registrar.register(subject, schema, **more))["id"])
 
-    def compacted(self) -> Store:
+    def compacted(self) -> SchemaStore:
         """A store made from what is left of the log when only the last record of every key is."""
         last = {key: at for at, (key, _) in enumerate(self.log)}
-        store = Store()
+        store = SchemaStore()
         for at, (key, value) in enumerate(self.log):
             if last[key] == at:
                 store.apply(key, value)
@@ -136,7 +136,7 @@ def test_what_is_registered_again_after_its_deletion_has_its_id_and_a_new_versio
 
 
 def test_records_that_make_no_sense_are_skipped() -> None:
-    store = Store()
+    store = SchemaStore()
     for key, value in ((b"{", None), (b"{}", b"{}"), (None, b"x"), (b'{"keytype":"SCHEMA"}', b"7")):
         store.apply(key, value)
     assert store.skipped == 4

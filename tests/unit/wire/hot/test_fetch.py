@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.core.errors import ProtocolError
-from millstream.wire.codec.answers import answer_writer, request_writer
+from millstream.wire.codec.schema_codec import answer_writer, request_writer
 from millstream.wire.hot.fetch import (
     BY_ID,
     FIRST,

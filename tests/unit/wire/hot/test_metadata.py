@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from millstream.wire.codec.answers import answer_writer
+from millstream.wire.codec.schema_codec import answer_writer
 from millstream.wire.hot.metadata import NOT_ASKED, metadata_answer, metadata_topic
 
 TOPIC_ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.core.errors import ProtocolError
-from millstream.wire.codec.answers import answer_writer, request_writer
+from millstream.wire.codec.schema_codec import answer_writer, request_writer
 from millstream.wire.hot.produce import (
     BY_ID,
     FIRST,
@@ -146,7 +146,7 @@ def test_the_template_of_an_acknowledgement_gives_the_same_answer(version: int, 
 
 
 def test_times_in_answers_are_milliseconds() -> None:
-    from millstream.wire.codec.answers import answer_reader
+    from millstream.wire.codec.schema_codec import answer_reader
 
     body = bytes(produce_answer(9, [("t", bytes(16), [PartitionResult(0, 0, 0, 1_700_000_000_123, 0)])]))
     read, _ = answer_reader(0, 9)(body, 0)

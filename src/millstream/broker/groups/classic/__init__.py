@@ -1,1 +1,3 @@
-"""The classic group protocol: the members agree among themselves who reads what."""
+"""The classic group protocol: the members agree among themselves who reads what. May import ``core``,
+``wire`` and ``broker.groups``. Start with ``group``, the state machine without I/O. ``coordinator`` runs it.
+"""

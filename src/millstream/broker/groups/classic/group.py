@@ -2,8 +2,8 @@
 
 Rules
 -----
-1. Everything that changes a group's state is a method of ``Group``. Time comes in as ``now`` (monotonic
-   seconds), and nothing is sent from here.
+1. Everything that changes a group's state is a method of ``ClassicGroup``. Time comes in as ``now``
+   (monotonic seconds), and nothing is sent from here.
 2. A join or a sync comes with a *waiter*, an opaque token. Its one response appears in ``answers``, at
    once or later. The caller takes the responses after every call. Every waiter is answered exactly once,
    whatever happens to its member.
@@ -41,12 +41,18 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from millstream.broker.groups.member import NEW_MEMBER_JOIN_TIMEOUT, Join, Joined, Member, Synced
+from millstream.broker.groups.classic.member import (
+    NEW_MEMBER_JOIN_TIMEOUT,
+    ClassicMember,
+    Join,
+    Joined,
+    Synced,
+)
+from millstream.broker.groups.classic.roster import Roster
 from millstream.core.kafka_errors import (
     COORDINATOR_NOT_AVAILABLE,
     FENCED_INSTANCE_ID,
@@ -54,13 +60,15 @@ from millstream.core.kafka_errors import (
     ILLEGAL_GENERATION,
     INCONSISTENT_GROUP_PROTOCOL,
     MEMBER_ID_REQUIRED,
+    NON_EMPTY_GROUP,
+    NONE,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
 )
 from millstream.wire.consumer_protocol import subscribed_topics
 
 
-class State(enum.Enum):
+class ClassicState(enum.Enum):
     """The names that Kafka shows in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
@@ -70,16 +78,16 @@ class State(enum.Enum):
     DEAD = "Dead"
 
 
-TRANSITIONS: Mapping[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
-    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY, State.DEAD}),
-    State.COMPLETING: frozenset({State.STABLE, State.PREPARING, State.DEAD}),
-    State.STABLE: frozenset({State.PREPARING, State.DEAD}),
-    State.DEAD: frozenset(),
+TRANSITIONS: Mapping[ClassicState, frozenset[ClassicState]] = {
+    ClassicState.EMPTY: frozenset({ClassicState.PREPARING, ClassicState.DEAD}),
+    ClassicState.PREPARING: frozenset({ClassicState.COMPLETING, ClassicState.EMPTY, ClassicState.DEAD}),
+    ClassicState.COMPLETING: frozenset({ClassicState.STABLE, ClassicState.PREPARING, ClassicState.DEAD}),
+    ClassicState.STABLE: frozenset({ClassicState.PREPARING, ClassicState.DEAD}),
+    ClassicState.DEAD: frozenset(),
 }
 
 
-class Group:
+class ClassicGroup:
     """One group of the classic protocol."""
 
     kind = "classic"
@@ -88,20 +96,19 @@ class Group:
         self.name = name
         self.initial_delay = initial_delay  # seconds that a first generation waits for more members
         self.max_size = max_size
-        self.state = State.EMPTY
+        self.state = ClassicState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None  # None: no member ever joined; only offsets are kept
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
+        self._roster = Roster()
+        self.members = self._roster.by_id
         self.pending: dict[str, float] = {}  # ids given out and not used yet, with their expiry
         self.agreement = 0
         self.empty_since_ms = -1  # wall time; maintained by the caller, for the retention of offsets
         self.answers: list[tuple[Any, Joined | Synced]] = []
         self.wake_at = inf  # no deadline is earlier than this; ``tick`` need not be called before
 
-        self._static: dict[str, str] = {}  # instance id -> member id
-        self._supported: Counter[str] = Counter()  # how many members support each protocol
         self._joining = 0  # members whose join waits
         self._unsynced: set[str] = set()  # members of this generation that have not sent a sync
         self._join_deadline = inf
@@ -114,7 +121,7 @@ class Group:
 
     def join(self, join: Join, waiter: Any, now: float) -> None:
         member_id = join.member_id
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             self._refuse_join(waiter, COORDINATOR_NOT_AVAILABLE, member_id)
         elif not self._has_room_for(member_id):
             if member_id in self.members:
@@ -122,13 +129,13 @@ class Group:
                 self._complete_join_if_all_joined(now)
             self.pending.pop(member_id, None)
             self._refuse_join(waiter, GROUP_MAX_SIZE_REACHED, "")
-        elif not self._speaks_a_language_of(join):
+        elif not self._has_a_protocol_of(join):
             self._refuse_join(waiter, INCONSISTENT_GROUP_PROTOCOL, member_id)
         elif not member_id:
             self._join_unnamed(join, waiter, now)
         elif member_id in self.pending and join.instance_id is None:
             self._add(member_id, join, waiter, now)
-        elif error := self._check_member(member_id, join.instance_id):
+        elif error := self._roster.check(member_id, join.instance_id):
             self._refuse_join(waiter, error, member_id)
         else:
             self._rejoin(self.members[member_id], join, waiter, now)
@@ -136,7 +143,7 @@ class Group:
     def _join_unnamed(self, join: Join, waiter: Any, now: float) -> None:
         member_id = f"{join.instance_id or join.client_id}-{uuid.uuid4()}"
         if join.instance_id is not None:
-            known = self._static.get(join.instance_id)
+            known = self._roster.static(join.instance_id)
             if known is not None:
                 self._replace_static(known, member_id, join, waiter, now)
             else:
@@ -150,30 +157,27 @@ class Group:
 
     def _add(self, member_id: str, join: Join, waiter: Any, now: float) -> None:
         self.pending.pop(member_id, None)
-        member = Member(member_id, join, deadline=now + NEW_MEMBER_JOIN_TIMEOUT)
+        member = ClassicMember(member_id, join, deadline=now + NEW_MEMBER_JOIN_TIMEOUT)
         if not self.members:
             self.protocol_type = join.protocol_type
-        self.members[member_id] = member
-        if member.instance_id is not None:
-            self._static[member.instance_id] = member_id
+        self._roster.add(member)
         if self.leader is None:
             self.leader = member_id
-        self._supported.update({name for name, _ in member.protocols})
         self._wait_to_join(member, waiter)
         self._wake(member.deadline)
-        if self.state is State.PREPARING:
+        if self.state is ClassicState.PREPARING:
             self._grew = True
             self._complete_join_if_all_joined(now)
         else:
             self._prepare(now)
 
-    def _rejoin(self, member: Member, join: Join, waiter: Any, now: float) -> None:
-        if self.state is State.PREPARING:
-            self._update(member, join)
+    def _rejoin(self, member: ClassicMember, join: Join, waiter: Any, now: float) -> None:
+        if self.state is ClassicState.PREPARING:
+            self._roster.update(member, join)
             self._wait_to_join(member, waiter)
             self._complete_join_if_all_joined(now)
         elif member.protocols == join.protocols and (
-            self.state is State.COMPLETING or member.member_id != self.leader
+            self.state is ClassicState.COMPLETING or member.member_id != self.leader
         ):
             # The member lost the response to its last join, or asks again although nothing changed for
             # it, so it gets the same response. (If the leader of a stable group joins again, it knows of
@@ -181,23 +185,19 @@ class Group:
             member.deadline = now + member.session_timeout
             self.answers.append((waiter, self._joined(member)))
         else:
-            self._update(member, join)
+            self._roster.update(member, join)
             self._wait_to_join(member, waiter)
             self._prepare(now)
 
     def _replace_static(self, old_id: str, new_id: str, join: Join, waiter: Any, now: float) -> None:
         """Put a static member that returned with another member id in its old place."""
-        assert join.instance_id is not None
-        old = self.members.pop(old_id)
+        old = self._roster.remove(old_id)
         self._answer_join(old, Joined(FENCED_INSTANCE_ID, old_id))
         self._answer_sync(old, Synced(FENCED_INSTANCE_ID))
-        self._supported.subtract({name for name, _ in old.protocols})
-        member = Member(new_id, join, deadline=now + join.session_timeout)
+        member = ClassicMember(new_id, join, deadline=now + join.session_timeout)
         member.assignment = old.assignment
         member.is_new = old.is_new
-        self.members[new_id] = member
-        self._supported.update({name for name, _ in member.protocols})
-        self._static[join.instance_id] = new_id
+        self._roster.add(member)
         if old_id in self._unsynced:
             self._unsynced.remove(old_id)
             self._unsynced.add(new_id)
@@ -206,10 +206,10 @@ class Group:
             self.leader = new_id
         self._wake(member.deadline)
 
-        if self.state is State.PREPARING:
+        if self.state is ClassicState.PREPARING:
             self._wait_to_join(member, waiter)
             self._complete_join_if_all_joined(now)
-        elif self.state is State.STABLE and self._same_for_the_others(old, member):
+        elif self.state is ClassicState.STABLE and self._same_for_the_others(old, member):
             self.agreement += 1
             if not join.can_skip_assignment:
                 # If it is told that another member leads, it does not try to assign.
@@ -226,20 +226,15 @@ class Group:
             self._wait_to_join(member, waiter)
             self._prepare(now)
 
-    def _same_for_the_others(self, old: Member, member: Member) -> bool:
-        if self._select_protocol() != self.protocol:
+    def _same_for_the_others(self, old: ClassicMember, member: ClassicMember) -> bool:
+        if self._roster.select_protocol() != self.protocol:
             return False
         if self.protocol_type != "consumer":
             return True
         before, after = old.metadata(self.protocol), member.metadata(self.protocol)
         return before == after or subscribed_topics(before) == subscribed_topics(after)
 
-    def _update(self, member: Member, join: Join) -> None:
-        self._supported.subtract({name for name, _ in member.protocols})
-        member.update(join)
-        self._supported.update({name for name, _ in member.protocols})
-
-    def _wait_to_join(self, member: Member, waiter: Any) -> None:
+    def _wait_to_join(self, member: ClassicMember, waiter: Any) -> None:
         # If the same member has an earlier join, it no longer waits for that response.
         self._answer_join(member, Joined(REBALANCE_IN_PROGRESS, member.member_id))
         member.joining = waiter
@@ -263,7 +258,7 @@ class Group:
             protocol_type not in (None, self.protocol_type) or protocol not in (None, self.protocol)
         ):
             error = INCONSISTENT_GROUP_PROTOCOL
-        if not error and self.state is State.PREPARING:
+        if not error and self.state is ClassicState.PREPARING:
             error = REBALANCE_IN_PROGRESS
         if error:
             self.answers.append((waiter, Synced(error)))
@@ -273,12 +268,12 @@ class Group:
         self._unsynced.discard(member_id)
         self._answer_sync(member, Synced(REBALANCE_IN_PROGRESS))
         member.syncing = waiter
-        if self.state is State.COMPLETING and member_id == self.leader:
+        if self.state is ClassicState.COMPLETING and member_id == self.leader:
             for each in self.members.values():
                 each.assignment = bytes(assignments.get(each.member_id, b""))
-            self._go(State.STABLE)
+            self._transition(ClassicState.STABLE)
             self.agreement += 1
-        if self.state is State.STABLE:
+        if self.state is ClassicState.STABLE:
             for each in self.members.values():
                 if each.syncing is not None:
                     each.deadline = now + each.session_timeout
@@ -296,7 +291,7 @@ class Group:
             if error or member is None:
                 return error
         member.deadline = now + member.session_timeout
-        return REBALANCE_IN_PROGRESS if self.state is State.PREPARING else 0
+        return REBALANCE_IN_PROGRESS if self.state is ClassicState.PREPARING else 0
 
     def leave(self, leaving: Iterable[tuple[str, str | None]], now: float) -> list[int]:
         """Remove members (id, instance id), which leave or are removed by instance id alone.
@@ -305,16 +300,16 @@ class Group:
         """
         errors = []
         for member_id, instance_id in leaving:
-            if self.state is State.DEAD:
+            if self.state is ClassicState.DEAD:
                 errors.append(COORDINATOR_NOT_AVAILABLE)
                 continue
             if not member_id and instance_id is not None:
-                member_id = self._static.get(instance_id, "")
+                member_id = self._roster.static(instance_id) or ""
             if member_id in self.pending:
                 del self.pending[member_id]
                 errors.append(0)
                 continue
-            error = self._check_member(member_id, instance_id)
+            error = self._roster.check(member_id, instance_id)
             if not error:
                 self._remove(member_id)
             errors.append(error)
@@ -330,15 +325,16 @@ class Group:
         now: float,
         *,
         transactional: bool = False,
+        by_epoch: bool = False,
     ) -> int:
         """0 if this member may commit offsets now, else an error code. A commit keeps its session alive.
 
         A transaction that names no member (clients before KIP-447) is fenced by its producer's epoch
         instead.
         """
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             return COORDINATOR_NOT_AVAILABLE
-        if generation < 0 and self.state is State.EMPTY:
+        if generation < 0 and self.state is ClassicState.EMPTY:
             return 0  # a consumer without group management, or an administrator
         if generation < 0 and not member_id and instance_id is None:
             # A client outside the group must not overwrite the members' offsets.
@@ -346,11 +342,20 @@ class Group:
         error = self._check_generation(member_id, instance_id, generation)
         if error:
             return error
-        if self.state is State.COMPLETING and not transactional:
+        if self.state is ClassicState.COMPLETING and not transactional:
             return REBALANCE_IN_PROGRESS
         member = self.members[member_id]
         member.deadline = now + member.session_timeout
         return 0
+
+    def check_partition(self, member_id: str, generation: int, partition: tuple[bytes, int]) -> int:
+        return NONE  # a member that may commit may do so for any partition
+
+    def check_fetch(self, member_id: str | None, generation: int) -> int:
+        return NONE
+
+    def check_offset_delete(self) -> int:
+        return NONE if self.is_empty or self.protocol_type == "consumer" else NON_EMPTY_GROUP
 
     def abandon(self, waiter: Any, now: float) -> None:
         """The client of a waiting join is gone.
@@ -376,7 +381,7 @@ class Group:
         for member in self.members.values():
             self._answer_join(member, Joined(COORDINATOR_NOT_AVAILABLE, member.member_id))
             self._answer_sync(member, Synced(COORDINATOR_NOT_AVAILABLE))
-        self._go(State.DEAD)
+        self._transition(ClassicState.DEAD)
         self.wake_at = inf
 
     def restore(
@@ -385,25 +390,24 @@ class Group:
         protocol_type: str | None,
         protocol: str | None,
         leader: str | None,
-        members: Iterable[Member],
+        members: Iterable[ClassicMember],
     ) -> None:
         """Restore what the group last agreed on before its broker was restarted."""
         self.generation, self.protocol_type, self.protocol = generation, protocol_type, protocol
         self.leader = leader
         for member in members:
             member.is_new = False
-            self.members[member.member_id] = member
-            self._supported.update({name for name, _ in member.protocols})
-            if member.instance_id is not None:
-                self._static[member.instance_id] = member.member_id
+            self._roster.add(member)
             self._wake(member.deadline)
         if self.members:
-            self.state = State.STABLE
+            self.state = ClassicState.STABLE
 
-    def adopt(self, generation: int, protocol_type: str, members: Sequence[Member], now: float) -> None:
+    def adopt(
+        self, generation: int, protocol_type: str, members: Sequence[ClassicMember], now: float
+    ) -> None:
         """Take over the members of a group of another protocol, and have them join again."""
         self.restore(generation, protocol_type, None, members[0].member_id, members)
-        self.protocol = self._select_protocol()
+        self.protocol = self._roster.select_protocol()
         self.agreement += 1
         self._prepare(now)
 
@@ -411,7 +415,7 @@ class Group:
 
     def tick(self, now: float) -> None:
         """Let time take effect. Between two ticks nothing expires."""
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             return
         for member_id in [m for m, deadline in self.pending.items() if deadline <= now]:
             del self.pending[member_id]
@@ -456,13 +460,13 @@ class Group:
     def _prepare(self, now: float) -> None:
         """Start a rebalance."""
         for member in self.members.values():
-            if self.state is State.COMPLETING:
+            if self.state is ClassicState.COMPLETING:
                 member.assignment = b""
             self._answer_sync(member, Synced(REBALANCE_IN_PROGRESS))
         self._unsynced.clear()
         self._sync_deadline = inf
-        self._initial = self.state is State.EMPTY
-        self._go(State.PREPARING)
+        self._initial = self.state is ClassicState.EMPTY
+        self._transition(ClassicState.PREPARING)
         if self._initial and self.initial_delay > 0:
             self._grew = False
             self._join_deadline = now + self.initial_delay
@@ -477,7 +481,7 @@ class Group:
         return self._joining == len(self.members) and not self.pending
 
     def _complete_join_if_all_joined(self, now: float) -> None:
-        if self.state is not State.PREPARING or not self._all_joined():
+        if self.state is not ClassicState.PREPARING or not self._all_joined():
             return
         if not self._initial or not self.members:
             self._complete_join(now)
@@ -496,14 +500,13 @@ class Group:
         self.generation += 1
         if not self.members:
             self.protocol = None
-            self._supported.clear()
-            self._go(State.EMPTY)
+            self._transition(ClassicState.EMPTY)
             self.agreement += 1
             return
         if self.leader is None or self.members[self.leader].joining is None:
             self.leader = next(m.member_id for m in self.members.values() if m.joining is not None)
-        self.protocol = self._select_protocol()
-        self._go(State.COMPLETING)
+        self.protocol = self._roster.select_protocol()
+        self._transition(ClassicState.COMPLETING)
         for member in self.members.values():
             self._answer_join(member, self._joined(member))
             member.deadline = now + member.session_timeout
@@ -514,92 +517,73 @@ class Group:
         self._wake(self._sync_deadline)
 
     def _after_removal(self, now: float) -> None:
-        if self.state in (State.STABLE, State.COMPLETING):
+        if self.state in (ClassicState.STABLE, ClassicState.COMPLETING):
             self._prepare(now)
         else:
             self._complete_join_if_all_joined(now)
 
     def _remove(self, member_id: str) -> None:
-        member = self.members.pop(member_id)
+        member = self._roster.remove(member_id)
         self._answer_join(member, Joined(UNKNOWN_MEMBER_ID))
         self._answer_sync(member, Synced(UNKNOWN_MEMBER_ID))
-        self._supported.subtract({name for name, _ in member.protocols})
         self._unsynced.discard(member_id)
-        if member.instance_id is not None:
-            del self._static[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
 
-    def _go(self, state: State) -> None:
+    def _transition(self, state: ClassicState) -> None:
         if state not in TRANSITIONS[self.state]:
-            raise AssertionError(f"group {self.name}: from {self.state} there is no way to {state}")
+            raise AssertionError(f"group {self.name}: from {self.state} there is no transition to {state}")
         self.state = state
 
     # Queries
 
-    def _check_member(self, member_id: str, instance_id: str | None) -> int:
-        if instance_id is not None:
-            known = self._static.get(instance_id)
-            if known is not None and known != member_id:
-                return FENCED_INSTANCE_ID
-            if known is None:
-                return UNKNOWN_MEMBER_ID
-        return 0 if member_id in self.members else UNKNOWN_MEMBER_ID
-
     def _check_generation(self, member_id: str, instance_id: str | None, generation: int) -> int:
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             return COORDINATOR_NOT_AVAILABLE
-        error = self._check_member(member_id, instance_id)
+        error = self._roster.check(member_id, instance_id)
         return error or (0 if generation == self.generation else ILLEGAL_GENERATION)
 
     def _has_room_for(self, member_id: str) -> bool:
         member = self.members.get(member_id)
-        if self.state is State.EMPTY:
+        if self.state is ClassicState.EMPTY:
             return True
-        if self.state is State.PREPARING:
+        if self.state is ClassicState.PREPARING:
             # Count the members that wait, not all of them: if the limit was lowered, the last to come
             # back are turned away.
             return (member is not None and member.joining is not None) or self._joining < self.max_size
         return member is not None or len(self.members) < self.max_size
 
-    def _speaks_a_language_of(self, join: Join) -> bool:
-        if self.state is State.EMPTY:
+    def _has_a_protocol_of(self, join: Join) -> bool:
+        if self.state is ClassicState.EMPTY:
             return bool(join.protocol_type) and bool(join.protocols)
-        return join.protocol_type == self.protocol_type and any(
-            self._supported[name] == len(self.members) for name, _ in join.protocols
-        )
-
-    def _select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all members support. The most votes win."""
-        votes: Counter[str] = Counter()
-        for member in self.members.values():
-            votes[
-                next(name for name, _ in member.protocols if self._supported[name] == len(self.members))
-            ] += 1
-        return votes.most_common(1)[0][0]
+        return join.protocol_type == self.protocol_type and self._roster.all_support_one_of(join)
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is ClassicState.EMPTY
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        return self.is_empty and not self.pending
 
     def _rebalance_timeout(self) -> float:
         return max((m.rebalance_timeout for m in self.members.values()), default=0.0)
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """The topics that members have subscribed to. None if that can't be known."""
+        if not self.members:
+            return frozenset()
         if self.protocol_type != "consumer":
             return None
-        topics: set[str] = set()
-        for member in self.members.values():
-            found = subscribed_topics(member.metadata(self.protocol or member.protocols[0][0]))
-            if found is None:
-                return None
-            topics |= found
-        return frozenset(topics)
+        return self._roster.subscribed_topics(self.protocol)
+
+    def topics_in_use(self) -> frozenset[str] | None:
+        """The topics whose offsets do not expire. None while members join: they may subscribe to others."""
+        return self.subscribed_topics() if self.state in (ClassicState.STABLE, ClassicState.EMPTY) else None
 
     # Responses
 
-    def _joined(self, member: Member) -> Joined:
+    def _joined(self, member: ClassicMember) -> Joined:
         members: list[tuple[str, str | None, bytes]] = []
         if member.member_id == self.leader:
             members = [(m.member_id, m.instance_id, m.metadata(self.protocol)) for m in self.members.values()]
@@ -616,13 +600,13 @@ class Group:
     def _refuse_join(self, waiter: Any, error: int, member_id: str) -> None:
         self.answers.append((waiter, Joined(error, member_id)))
 
-    def _answer_join(self, member: Member, answer: Joined) -> None:
+    def _answer_join(self, member: ClassicMember, answer: Joined) -> None:
         if member.joining is not None:
             self.answers.append((member.joining, answer))
             member.joining = None
             self._joining -= 1
 
-    def _answer_sync(self, member: Member, answer: Synced) -> None:
+    def _answer_sync(self, member: ClassicMember, answer: Synced) -> None:
         if member.syncing is not None:
             self.answers.append((member.syncing, answer))
             member.syncing = None

@@ -7,13 +7,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from millstream.broker.groups.classic.group import Group, State
-from millstream.broker.groups.member import Join, Member
+from millstream.broker.groups.classic.group import ClassicGroup, ClassicState
+from millstream.broker.groups.classic.member import ClassicMember, Join
 
 
-def to_text(group: Group) -> str:
+def to_text(group: ClassicGroup) -> str:
     """What ``group`` agreed on, as JSON. Members are stored only if the group is stable."""
-    members = group.members.values() if group.state is State.STABLE else ()
+    members = group.members.values() if group.state is ClassicState.STABLE else ()
     return json.dumps(
         {
             "kind": group.kind,
@@ -27,7 +27,7 @@ def to_text(group: Group) -> str:
     )
 
 
-def restore(group: Group, fields: Mapping[str, Any], now: float) -> None:
+def restore(group: ClassicGroup, fields: Mapping[str, Any], now: float) -> None:
     """Put the stored state into a new group. Every member's session time-out starts over."""
     group.empty_since_ms = fields["empty_since_ms"]
     group.restore(
@@ -39,7 +39,7 @@ def restore(group: Group, fields: Mapping[str, Any], now: float) -> None:
     )
 
 
-def _written(member: Member) -> dict[str, Any]:
+def _written(member: ClassicMember) -> dict[str, Any]:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -52,7 +52,7 @@ def _written(member: Member) -> dict[str, Any]:
     }
 
 
-def _read(fields: dict[str, Any], protocol_type: str, now: float) -> Member:
+def _read(fields: dict[str, Any], protocol_type: str, now: float) -> ClassicMember:
     join = Join(
         fields["member_id"],
         fields["instance_id"],
@@ -63,6 +63,6 @@ def _read(fields: dict[str, Any], protocol_type: str, now: float) -> Member:
         protocol_type,
         tuple((name, base64.b64decode(metadata)) for name, metadata in fields["protocols"]),
     )
-    member = Member(join.member_id, join, deadline=now + join.session_timeout)
+    member = ClassicMember(join.member_id, join, deadline=now + join.session_timeout)
     member.assignment = base64.b64decode(fields["assignment"])
     return member

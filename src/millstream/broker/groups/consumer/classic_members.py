@@ -20,9 +20,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from millstream.broker.groups.consumer.group import ConsumerGroup, Topics
+from millstream.broker.groups.classic.member import Join, Joined, Synced
+from millstream.broker.groups.consumer.group import ConsumerGroup
 from millstream.broker.groups.consumer.member import ClassicPart, ConsumerMember, MemberState, Partition
-from millstream.broker.groups.member import Join, Joined, Synced
+from millstream.broker.groups.consumer.subscriptions import Topics
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
     COORDINATOR_NOT_AVAILABLE,
@@ -78,7 +79,7 @@ def _check_protocols(group: ConsumerGroup, join: Join) -> Subscription:
         or subscription is None
         or not any(count[name] == len(spoken) for name, _ in join.protocols)
     ):
-        raise RequestRefused(INCONSISTENT_GROUP_PROTOCOL, "the group's members speak other protocols")
+        raise RequestRefused(INCONSISTENT_GROUP_PROTOCOL, "the group's members use other protocols")
     return subscription
 
 

@@ -7,7 +7,7 @@ Rules
    here.
 2. A request is refused (``RequestRefused``) before anything has changed.
 3. ``epoch`` and ``target_epoch`` never go back, nor does a member's epoch while it is a member.
-4. A partition has at most one owner (``owners``). ``group848_member`` describes how it changes hands.
+4. A partition has at most one owner (``owners``). How it changes hands is in ``member``.
 
 Theory
 ------
@@ -27,7 +27,7 @@ The group's state follows from these::
     RECONCILING   at least one member has not reached the target
     STABLE        all members have
 
-Members that use the classic protocol can be in such a group too (``group848_classic``). To them a
+Members that use the classic protocol can be in such a group too (``classic_members``). To them a
 member's epoch is a generation, and a step towards the target is a join and a sync.
 
 Each change increments ``agreement``, and the value is noted with the member (``revision``). The caller
@@ -41,12 +41,13 @@ import enum
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from millstream.broker.groups.consumer.assignors import ASSIGNORS, Candidate
 from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember, MemberState, Partition
+from millstream.broker.groups.consumer.subscriptions import Subscriptions, Topics
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
     COORDINATOR_NOT_AVAILABLE,
@@ -61,7 +62,7 @@ from millstream.core.kafka_errors import (
     UNRELEASED_INSTANCE_ID,
     UNSUPPORTED_VERSION,
 )
-from millstream.core.pattern import BadPattern, compile_pattern
+from millstream.core.user_regex import BadPattern, compile_pattern
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ _PAUSE = 20e-6
 a tenth of that."""
 
 
-class ConsumerGroupState(enum.Enum):
+class ConsumerState(enum.Enum):
     """The names that Kafka shows in ListGroups and ConsumerGroupDescribe."""
 
     EMPTY = "Empty"
@@ -118,25 +119,6 @@ class Beat(NamedTuple):
     waits: bool = False  # for partitions of other members, or for a new target: it should ask again soon
 
 
-class TopicShape(Protocol):
-    """The parts of a topic that matter here."""
-
-    @property
-    def id(self) -> uuid.UUID: ...
-
-    @property
-    def partitions(self) -> int: ...
-
-
-class Topics(Protocol):
-    """The topics that exist now. ``topics_version`` changes with them."""
-
-    topics_version: int
-
-    @property
-    def topics(self) -> Mapping[str, TopicShape]: ...
-
-
 class ConsumerGroup:
     """One group of the consumer protocol."""
 
@@ -162,10 +144,7 @@ class ConsumerGroup:
         self.wake_at = inf  # no deadline is earlier than this; ``tick`` need not be called before
 
         self.static: dict[str, str] = {}  # instance id -> member id
-        self._topics = topics
-        self._seen_version = -1  # the version of the topics when the subscriptions were last resolved
-        self.subscribed: dict[str, tuple[bytes, int]] = {}  # topics that members read: id, partitions
-        self._matched: dict[str, frozenset[str]] = {}  # by pattern: the topics that match
+        self.subscriptions = Subscriptions(name, topics)
         self._assign_at = -inf  # there is no other target before this time
 
     # Heartbeats
@@ -365,7 +344,7 @@ class ConsumerGroup:
         if member.reconcile(
             self.target_epoch,
             owned,
-            self.topic_ids(member),
+            self.subscriptions.topic_ids(member),
             lambda partition: partition not in self.owners,
             subscription_changed=subscription_changed,
         ):
@@ -379,10 +358,10 @@ class ConsumerGroup:
 
     def notice_topics(self) -> None:
         """Check whether subscribed topics were created, grown or deleted."""
-        if self._seen_version != self._topics.topics_version:
-            before = self.subscribed
+        if self.subscriptions.is_outdated:
+            before = self.subscriptions.existing
             self._look_up_subscriptions()
-            if before != self.subscribed:
+            if before != self.subscriptions.existing:
                 self._bump()
 
     def restore_subscriptions(self) -> None:
@@ -391,35 +370,7 @@ class ConsumerGroup:
         self.target_epoch = self.epoch
 
     def _look_up_subscriptions(self) -> None:
-        """Find out which of the subscribed topics exist."""
-        there = self._topics.topics
-        self._seen_version = self._topics.topics_version
-        names: set[str] = set()
-        expressions = set()
-        for member in self.members.values():
-            names |= member.names
-            if member.regex:
-                expressions.add(member.regex)
-        self._matched = {regex: self._matching(regex, there) for regex in expressions}
-        names.update(*self._matched.values())
-        self.subscribed = {
-            name: (topic.id.bytes, topic.partitions)
-            for name in names
-            if (topic := there.get(name)) is not None
-        }
-
-    def _matching(self, regex: str, names: Iterable[str]) -> frozenset[str]:
-        """The names that match a member's pattern.
-
-        The pattern was checked when it came, but maybe by another process, which had RE2.
-        """
-        try:
-            return frozenset(filter(compile_pattern(regex), names))
-        except BadPattern as error:
-            _log.warning(
-                "group %s: the pattern %r of a member matches nothing now: %s", self.name, regex, error
-            )
-            return frozenset()
+        self.subscriptions.look_up(self.members.values())
 
     def _bump(self) -> None:
         self.epoch += 1
@@ -427,13 +378,13 @@ class ConsumerGroup:
 
     def _assign(self, now: float) -> None:
         """Compute a new target: which member should have what."""
-        counts = dict(self.subscribed.values())
+        counts = dict(self.subscriptions.existing.values())
         ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # most members subscribe alike
         candidates = {}
         for member in self.members.values():
             subscription = (member.names, member.regex)
             if subscription not in ids:
-                ids[subscription] = self.topic_ids(member)
+                ids[subscription] = self.subscriptions.topic_ids(member)
             candidates[member.member_id] = Candidate(member.instance_id, ids[subscription], member.target)
         for member_id, target in ASSIGNORS[self.assignor](candidates, counts).items():
             self.members[member_id].target = target
@@ -456,6 +407,13 @@ class ConsumerGroup:
             self.remove(member)
         self.wake_at = min((m.earliest_deadline() for m in self.members.values()), default=inf)
 
+    def start_sessions(self, now: float) -> None:
+        """Start every member's session again, after a restart."""
+        for member in self.members.values():
+            session = self.session_timeout if member.classic is None else member.classic.session_timeout
+            member.deadline = now + session
+            self.wake(member)
+
     def wake(self, member: ConsumerMember) -> None:
         self.wake_at = min(self.wake_at, member.earliest_deadline())
 
@@ -471,16 +429,24 @@ class ConsumerGroup:
         return not self.members
 
     @property
-    def state(self) -> ConsumerGroupState:
+    def may_be_forgotten(self) -> bool:
+        return self.is_empty
+
+    @property
+    def has_only_classic_members(self) -> bool:
+        return bool(self.members) and all(member.classic is not None for member in self.members.values())
+
+    @property
+    def state(self) -> ConsumerState:
         if self.is_dead:
-            return ConsumerGroupState.DEAD
+            return ConsumerState.DEAD
         if not self.members:
-            return ConsumerGroupState.EMPTY
+            return ConsumerState.EMPTY
         if self.epoch > self.target_epoch:
-            return ConsumerGroupState.ASSIGNING
+            return ConsumerState.ASSIGNING
         if all(member.is_at(self.target_epoch) for member in self.members.values()):
-            return ConsumerGroupState.STABLE
-        return ConsumerGroupState.RECONCILING
+            return ConsumerState.STABLE
+        return ConsumerState.RECONCILING
 
     @property
     def assignor(self) -> str:
@@ -490,20 +456,19 @@ class ConsumerGroup:
 
     def subscribed_topics(self) -> frozenset[str]:
         """The topics that members have subscribed to."""
-        return frozenset(self.subscribed).union(*(member.names for member in self.members.values()))
+        return frozenset(self.subscriptions.existing).union(
+            *(member.names for member in self.members.values())
+        )
 
-    def topic_ids(self, member: ConsumerMember) -> frozenset[bytes]:
-        """The existing topics that a member subscribes to."""
-        names = member.names
-        if member.regex:
-            names = names.union(self._matched[member.regex])
-        return frozenset(self.subscribed[name][0] for name in names if name in self.subscribed)
+    def topics_in_use(self) -> frozenset[str]:
+        return self.subscribed_topics()
 
     def check_commit(
         self,
         member_id: str,
         instance_id: str | None,
         epoch: int,
+        now: float,
         *,
         transactional: bool = False,
         by_epoch: bool = True,
@@ -511,7 +476,7 @@ class ConsumerGroup:
         """NONE if this member may commit offsets now, else an error code.
 
         ``by_epoch``: its request knows member epochs. A member that sends an earlier epoch may commit
-        too, but only for partitions that it has had since then (``stale``).
+        too, but only for partitions that it has had since then (``check_partition``).
         """
         if self.is_dead:
             return COORDINATOR_NOT_AVAILABLE
@@ -525,10 +490,10 @@ class ConsumerGroup:
         if not transactional and member.classic is None and not by_epoch:
             return UNSUPPORTED_VERSION
         if epoch > member.epoch:
-            return self._not_its_epoch(member)
+            return ILLEGAL_GENERATION if transactional else self._not_its_epoch(member)
         return NONE
 
-    def stale(self, member_id: str, epoch: int, partition: Partition) -> int:
+    def check_partition(self, member_id: str, epoch: int, partition: Partition) -> int:
         """Error code if a commit that ``check_commit`` allowed is for a partition it did not have then."""
         member = self.members.get(member_id)
         if member is None or epoch == member.epoch:
@@ -544,6 +509,9 @@ class ConsumerGroup:
         if member is None:
             return UNKNOWN_MEMBER_ID
         return NONE if epoch == member.epoch else self._not_its_epoch(member)
+
+    def check_offset_delete(self) -> int:
+        return NONE
 
     @staticmethod
     def _not_its_epoch(member: ConsumerMember) -> int:

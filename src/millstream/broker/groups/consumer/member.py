@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import NamedTuple
 
-from millstream.broker.groups.member import Protocols
+from millstream.broker.groups.classic.member import Protocols
 
 Partition = tuple[bytes, int]  # the topic's id, the partition's index
 

@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from millstream.broker.groups.consumer.group import ConsumerGroup, Topics
+from millstream.broker.groups.consumer.group import ConsumerGroup
 from millstream.broker.groups.consumer.member import ClassicPart, ConsumerMember, MemberState, Partition
+from millstream.broker.groups.consumer.subscriptions import Topics
 
 _Written = dict[str, dict[str, list[int]]]  # partitions by topic id and the epoch in which they were assigned
 
@@ -21,18 +22,20 @@ def to_text(group: ConsumerGroup) -> str:
             "epoch": group.epoch,
             "target_epoch": group.target_epoch,
             "empty_since_ms": group.empty_since_ms,
-            "subscribed": {name: [topic.hex(), count] for name, (topic, count) in group.subscribed.items()},
+            "subscribed": {
+                name: [topic.hex(), count] for name, (topic, count) in group.subscriptions.existing.items()
+            },
             "members": [_written(member) for member in group.members.values()],
         }
     )
 
 
 def restored(name: str, fields: Mapping[str, Any], topics: Topics, now: float) -> ConsumerGroup:
-    """The saved group. The caller starts every member's session again once its settings are known."""
+    """The saved group. Its sessions start again (``start_sessions``) when its settings are known."""
     group = ConsumerGroup(name, topics, epoch=fields["epoch"])
     group.target_epoch = fields["target_epoch"]
     group.empty_since_ms = fields["empty_since_ms"]
-    group.subscribed = {
+    group.subscriptions.existing = {
         topic: (bytes.fromhex(topic_id), count) for topic, (topic_id, count) in fields["subscribed"].items()
     }
     for each in fields["members"]:

@@ -24,13 +24,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import MAIN
-from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.clock import OperatorClock
 from millstream.pipeline.kernel.joins.naming import DELETED, Kept, joined
 from millstream.pipeline.kernel.joins.streams import LEFT, RIGHT
-from millstream.pipeline.kernel.joins.tables import CHANGE_COLUMNS, Table, change_fields
-from millstream.pipeline.kernel.plain import Row, rows_of
+from millstream.pipeline.kernel.joins.tables import CHANGE_COLUMNS, JoinedTable, change_fields
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
-from millstream.pipeline.kernel.state.state import Store
+from millstream.pipeline.kernel.python_values import Row, rows_of
+from millstream.pipeline.kernel.state.store import StateStore
 
 AWAY, SENT_AT = "millstream_away", "millstream_time"
 
@@ -68,12 +68,12 @@ class Assigning:
         self._deleted = names.index(DELETED)
         self._foreign = [names.index(name) for name in plan.foreign]
         self._width = len(names)
-        self._table = Table(0, schema, plan.keys, plan.time, plan.foreign)
+        self._table = JoinedTable(0, schema, plan.keys, plan.time, plan.foreign)
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._table.open(store, "sent")
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         rows = rows_of(events.tables[0])
         table, keys = self._table, self._keys
         table.fetch(row[:keys] for row in rows)
@@ -92,7 +92,7 @@ class Assigning:
                 touched[key] = before, row
         self._send(touched, instant, out)
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         self._table.forget(clock.watermark)
 
     def next_due(self) -> int | None:
@@ -143,7 +143,7 @@ class Match:
 
     def program(self, inputs: Sequence[pa.Schema]) -> Matching:
         left, right = self._kept(inputs)
-        table = Table(RIGHT, inputs[RIGHT], self.keys, self.time, [of for of, _ in right])
+        table = JoinedTable(RIGHT, inputs[RIGHT], self.keys, self.time, [of for of, _ in right])
         return Matching(self, inputs[LEFT].names, [of for of, _ in left], table, len(right))
 
     def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
@@ -163,7 +163,7 @@ class Matching:
     """The program. Left rows are kept under their foreign key and their own key."""
 
     def __init__(
-        self, plan: Match, names: Sequence[str], kept: Sequence[str], table: Table, width: int
+        self, plan: Match, names: Sequence[str], kept: Sequence[str], table: JoinedTable, width: int
     ) -> None:
         self._plan = plan
         self._key = [names.index(name) for name in plan.key]
@@ -173,14 +173,14 @@ class Matching:
         self._nothing = (None,) * width
         self._no_left = (None,) * len(kept)
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._table.open(store, "right")
         self._left = store.in_memory("left")  # the index below holds all of it anyway
         self._by_foreign: dict[Row, dict[Row, Row]] = {}
         for (foreign, key), values in self._left.items():
             self._by_foreign.setdefault(foreign, {})[key] = values
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         rows = [rows_of(table) for table in events.tables]
         keys = self._plan.keys
         self._table.fetch(row[:keys] for of_input in rows for row in of_input if None not in row[:keys])
@@ -200,7 +200,7 @@ class Matching:
                 touched |= dict.fromkeys((foreign, key) for key in self._by_foreign.get(foreign, ()))
         self._give(touched, instant, out)
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         self._table.forget(clock.watermark)
 
     def next_due(self) -> int | None:
@@ -262,10 +262,10 @@ class Settling:
     def __init__(self, keys: int) -> None:
         self._keys = keys
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._there = store.keyed("there")
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         (table,) = events.tables
         keys, deleted = rows_of(table, 0, self._keys), table[DELETED].to_pylist()
         there, given = self._there, []
@@ -280,7 +280,7 @@ class Settling:
             given.append(at)
         out.table(MAIN, table.take(pa.array(given, pa.int64())))
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         pass
 
     def next_due(self) -> int | None:

@@ -21,13 +21,13 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from millstream.pipeline.dsl.expressions import duration_text
+from millstream.core.units import exact_duration
 from millstream.pipeline.kernel.channels import MAIN
-from millstream.pipeline.kernel.clock import ALWAYS, Clock
+from millstream.pipeline.kernel.clock import ALWAYS, OperatorClock
 from millstream.pipeline.kernel.joins.naming import TIME_BASIS
-from millstream.pipeline.kernel.plain import Row, rows_of
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
-from millstream.pipeline.kernel.state.state import Store
+from millstream.pipeline.kernel.python_values import Row, rows_of
+from millstream.pipeline.kernel.state.store import StateStore
 
 INCOMPLETE, DUPLICATES = "incomplete", "duplicates"
 GATHER_TIME, MISSING, PART = "gather_time", "missing", "part"
@@ -68,7 +68,7 @@ class Gather:
         return {"gather": list(self.parts), "timeout_us": self.timeout}
 
     def describe(self) -> str:
-        return f"gather {', '.join(self.parts)}, within {duration_text(self.timeout // 1000)}"
+        return f"gather {', '.join(self.parts)}, within {exact_duration(self.timeout // 1000)}"
 
 
 def _columns(schema: pa.Schema, keys: int) -> list[pa.Field]:
@@ -84,11 +84,11 @@ class Gathering:
         self._plan = plan
         self._names = names
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._open = store.keyed("open")
         self._complete = store.keyed("complete")
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         plan, gatherings, complete = self._plan, self._open, self._complete
         count, basis = len(plan.parts), plan.basis
         keys = [rows_of(table, 0, plan.keys) for table in events.tables]
@@ -122,7 +122,7 @@ class Gathering:
                     gatherings.remove(key)
                     complete.put(key, True, due)
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         self._let_go(clock.watermark, out)
 
     def next_due(self) -> int | None:

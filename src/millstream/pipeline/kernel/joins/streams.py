@@ -25,13 +25,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.pipeline.dsl.expressions import duration_text
+from millstream.core.units import exact_duration
 from millstream.pipeline.kernel.channels import MAIN
-from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.clock import OperatorClock
 from millstream.pipeline.kernel.joins.lookup import Lookup, hashes
 from millstream.pipeline.kernel.joins.naming import JOIN_TIME, TIME_BASIS, Kept, joined
+from millstream.pipeline.kernel.late import split_late
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Rows
-from millstream.pipeline.kernel.state.state import OFFSET, TIME, Store, Waiting
+from millstream.pipeline.kernel.state.containers import OFFSET, TIME, Waiting
+from millstream.pipeline.kernel.state.store import StateStore
 
 LEFT, RIGHT = 0, 1
 OWN = (JOIN_TIME, TIME_BASIS)
@@ -76,7 +78,7 @@ class JoinWithin:
 
     def describe(self) -> str:
         if self.lower == -self.upper:
-            near = f"within {duration_text(self.upper // 1000)}"
+            near = f"within {exact_duration(self.upper // 1000)}"
         else:
             near = f"right - left from {_signed(self.lower)} to {_signed(self.upper)}"
         return f"{self.how} join, {near}{', in order of time' if self.in_order else ''}"
@@ -90,13 +92,13 @@ class JoinWithinInOrder(JoinWithin):
 
 
 def _signed(us: int) -> str:
-    return f"-{duration_text(-us // 1000)}" if us < 0 else duration_text(us // 1000)
+    return f"-{exact_duration(-us // 1000)}" if us < 0 else exact_duration(us // 1000)
 
 
 class _Side:
     """The rows of one side that may still match: in the order in which they expire, and indexed by key."""
 
-    def __init__(self, store: Store, name: str, own: Sequence[pa.Field], keys: int, alone: bool) -> None:
+    def __init__(self, store: StateStore, name: str, own: Sequence[pa.Field], keys: int, alone: bool) -> None:
         kept = [pa.field("at", pa.int64()), *(field.with_name(_OWN + field.name) for field in own)]
         self.rows = store.waiting(name, pa.schema(kept))
         self.matched = store.keyed(f"{name} matched")  # by number; only if the others are emitted alone
@@ -156,23 +158,21 @@ class Within:
         self._schema = schema
         self._given: list[tuple[pa.Table, tuple[Any, ...]]] = []  # results, and their sort keys
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._sides = [
             _Side(store, name, own, self._plan.keys, alone)
             for name, own, alone in zip(("left", "right"), self._own, ALONE[self._plan.how], strict=True)
         ]
 
-    def rows(self, rows: Rows, clock: Clock, out: Out) -> None:
-        late = rows.time < rows.watermark
-        if late.any():
-            old = rows.take(late)
-            out.late(old, old.watermark - old.time)
-            rows = rows.take(~late)
+    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None:
+        on_time = split_late(rows, out)
+        if on_time is not None:
+            rows = rows.take(on_time)
         if len(rows.time):
             numbers = self._sides[rows.input].next + np.arange(len(rows.time))
             self._meet(rows.input, rows.table, rows.time, numbers)
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         start = max(side.next for side in self._sides)
         for number, table in enumerate(events.tables):
             here = np.flatnonzero(events.input == number)
@@ -180,7 +180,7 @@ class Within:
                 rows = table.take(pa.array(events.index[here]))
                 self._meet(number, rows, events.time[here], start + here)
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         for number, side in enumerate(self._sides):
             gone = side.let_go(clock.watermark)
             if gone is not None and gone.num_rows:
@@ -232,13 +232,15 @@ class Within:
             others = list(self._schema)[keys : -len(OWN) - (len(own) - keys)]
         nothing = [pa.nulls(gone.num_rows, one.type) for one in others]
         both = [*own[keys:], *nothing] if number == LEFT else [*nothing, *own[keys:]]
+        times = gone["at"].to_numpy()
         order = (
-            gone[TIME].to_numpy(),
+            # If both bounds are on one side of zero, a row may expire before its own time.
+            np.maximum(gone[TIME].to_numpy(), times),
             np.ones(gone.num_rows),
             np.full(gone.num_rows, number),
             gone[OFFSET].to_numpy(),
         )
-        self._give([*own[:keys], *both], gone["at"].to_numpy(), order)
+        self._give([*own[:keys], *both], times, order)
 
     def _give(self, columns: list[Any], times: Any, order: tuple[Any, ...]) -> None:
         about = [pa.array(times, TIMESTAMP), pa.repeat(self._plan.basis, len(times))]

@@ -26,20 +26,20 @@ from typing import ClassVar
 import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import MAIN, late_channel
-from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.clock import OperatorClock
 from millstream.pipeline.kernel.joins.naming import CHANGE_TIME, DELETED, JOIN_TIME, TIME_BASIS, Kept, joined
 from millstream.pipeline.kernel.joins.streams import ALONE, LEFT, OWN, RIGHT
-from millstream.pipeline.kernel.plain import Row, rows_of
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Rows
-from millstream.pipeline.kernel.state.fitting import Layouts
-from millstream.pipeline.kernel.state.state import Store
+from millstream.pipeline.kernel.python_values import Row, rows_of
+from millstream.pipeline.kernel.state.layouts import Layouts
+from millstream.pipeline.kernel.state.store import StateStore
 
 REMEMBERED = 24 * 3600 * 1_000_000  # for how long a deletion is remembered, in microseconds
 CHANGE_COLUMNS = (DELETED, CHANGE_TIME, TIME_BASIS)
 TABLE, STREAM = 0, 1  # at the same time, the table's change comes first
 
 
-class Table:
+class JoinedTable:
     """One table in a bucket. A change is a row of an input: its keys and columns, of which ``kept`` stay."""
 
     def __init__(self, number: int, schema: pa.Schema, keys: int, time: str, kept: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class Table:
         self._kept = [schema.names.index(name) for name in kept]
         self._names = list(kept)
 
-    def open(self, store: Store, name: str) -> None:
+    def open(self, store: StateStore, name: str) -> None:
         self._rows = store.keyed(name)
         self._layouts = Layouts(store, name, self._names)
 
@@ -109,7 +109,7 @@ class AsOf:
     def program(self, inputs: Sequence[pa.Schema]) -> LookUp:
         kept, found = self._kept(inputs)
         names = [*inputs[STREAM].names[: self.keys], *(of for of, _ in kept)]
-        table = Table(TABLE, inputs[TABLE], self.keys, self.table_time, [of for of, _ in found])
+        table = JoinedTable(TABLE, inputs[TABLE], self.keys, self.table_time, [of for of, _ in found])
         return LookUp(self, table, names, self.channels(inputs)[MAIN])
 
     def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
@@ -134,17 +134,17 @@ class Latest(AsOf):
 class LookUp:
     """The program, for events in order and for rows as they come."""
 
-    def __init__(self, plan: AsOf, table: Table, names: Sequence[str], schema: pa.Schema) -> None:
+    def __init__(self, plan: AsOf, table: JoinedTable, names: Sequence[str], schema: pa.Schema) -> None:
         self._plan = plan
         self._table = table
         self._names = names
         self._schema = schema
         self._nothing = (None,) * (len(schema) - len(names) - len(OWN))
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._table.open(store, "table")
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         changes = rows_of(events.tables[TABLE])
         keys = rows_of(events.tables[STREAM], 0, self._plan.keys)
         self._table.fetch(row[: self._plan.keys] for row in changes)
@@ -159,7 +159,7 @@ class LookUp:
                 self._look_up(keys[at], at, time, found)
         self._give(events.tables[STREAM], found, out)
 
-    def rows(self, rows: Rows, clock: Clock, out: Out) -> None:
+    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None:
         if rows.input == TABLE:
             changes = rows_of(rows.table)
             self._table.fetch(row[: self._plan.keys] for row in changes)
@@ -174,7 +174,7 @@ class LookUp:
             self._look_up(key, at, times[at], found)
         self._give(rows.table, found, out)
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         self._table.forget(clock.watermark)
 
     def next_due(self) -> int | None:
@@ -243,7 +243,7 @@ class TableJoin:
 
     def program(self, inputs: Sequence[pa.Schema]) -> TablesJoined:
         tables = [
-            Table(number, schema, self.keys, time, [of for of, _ in kept])
+            JoinedTable(number, schema, self.keys, time, [of for of, _ in kept])
             for number, (schema, time, kept) in enumerate(
                 zip(inputs, self.times, self._kept(inputs), strict=True)
             )
@@ -264,17 +264,17 @@ class TableJoin:
 class TablesJoined:
     """The program. The kind of a change follows from whether a row is there now and was there before."""
 
-    def __init__(self, plan: TableJoin, tables: Sequence[Table], widths: Sequence[int]) -> None:
+    def __init__(self, plan: TableJoin, tables: Sequence[JoinedTable], widths: Sequence[int]) -> None:
         self._plan = plan
         self._tables = tables
         self._nothing = tuple((None,) * width for width in widths)
         self._alone = ALONE[plan.how]
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         for table, name in zip(self._tables, ("left", "right"), strict=True):
             table.open(store, name)
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         rows = [rows_of(table) for table in events.tables]
         tables, keys = self._tables, self._plan.keys
         for table in tables:
@@ -296,7 +296,7 @@ class TablesJoined:
                 touched[key] = before
         self._give(touched, instant, out)
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         for table in self._tables:
             table.forget(clock.watermark)
 

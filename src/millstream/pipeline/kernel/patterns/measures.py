@@ -51,7 +51,7 @@ def parsed(text: object, steps: Sequence[str]) -> Measure:
     if step not in steps:
         raise MeasureError(f"{text!r}: there is no step {step!r}; the steps are {', '.join(steps)}")
     if column is None and function.lower() != "count":
-        raise MeasureError(f"{text!r}: of which column? Write it as {step}.column")
+        raise MeasureError(f"{text!r}: name the column, as in {step}.column")
     return Measure(function.lower(), step, column.strip("`") if column else None)
 
 
@@ -70,7 +70,9 @@ def type_of(measure: Measure, columns: Mapping[str, pa.DataType]) -> pa.DataType
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         whole = pa.types.is_integer(kind) and measure.function == "sum"
         return pa.int64() if whole else pa.float64()
-    raise MeasureError(f"{measure.text}: {measure.column} is {kind}, of which there is no {measure.function}")
+    raise MeasureError(
+        f"{measure.text}: {measure.column} is {kind}, and {measure.function} does not work on that"
+    )
 
 
 def worked_out(measure: Measure, step: int, place: int, kind: pa.DataType) -> Callable[[Taken], Any]:

@@ -21,14 +21,14 @@ import pyarrow as pa
 
 from millstream.core.errors import TopologyError
 from millstream.pipeline.kernel.channels import FAILED, HIDDEN, MAIN, OVERFLOW, TIME_BASIS
-from millstream.pipeline.kernel.clock import Clock
+from millstream.pipeline.kernel.clock import OperatorClock
 from millstream.pipeline.kernel.event import event_type
-from millstream.pipeline.kernel.failing import FAILED_COLUMNS, RecordFailed, line, reason, shortened
 from millstream.pipeline.kernel.patterns.automaton import Automaton, StepRule
 from millstream.pipeline.kernel.patterns.measures import Measure, MeasureError, type_of, worked_out
-from millstream.pipeline.kernel.plain import values_of
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
-from millstream.pipeline.kernel.state.state import Store
+from millstream.pipeline.kernel.python_values import values_of
+from millstream.pipeline.kernel.state.store import StateStore
+from millstream.pipeline.kernel.user_failures import FAILED_COLUMNS, RecordFailed, line, reason, shortened
 
 TIMED_OUT = "timed_out"
 PAST_LAST, TO_NEXT, ALL = "skip past last", "skip to next", "all"
@@ -130,7 +130,7 @@ class Layout:
         for key in keys:
             if pa.types.is_nested(key.type):
                 raise TopologyError(
-                    f"the key {key.name!r} is {key.type}; it must be one value", where=plan.at
+                    f"the key {key.name!r} is {key.type}; a key must be a plain value", where=plan.at
                 )
         own = [one for one in list(schema)[plan.keys :] if not one.name.startswith(HIDDEN)]
         numbers = {rule.name: number for number, rule in enumerate(plan.steps) if not rule.negated}
@@ -183,12 +183,12 @@ class PatternProgram:
             self._asked |= (predicate is not None) << number
             self._given |= (not plan.conditions[number]) << number
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._partial = store.keyed("partial")
 
     # ---- events -------------------------------------------------------------------------------------
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         table, index, time = events.tables[0], events.index, events.time
         bits = self._bits(table)[index]
         if not self._automaton.takes_notice:
@@ -221,7 +221,7 @@ class PatternProgram:
             self._partial.remove(key)
 
     def _bits(self, table: pa.Table) -> Any:
-        """The steps that each row fits, as far as SQL decides."""
+        """The steps that each row fits, judged by the SQL conditions."""
         bits = np.full(table.num_rows, self._given, np.int64)
         for number, known in enumerate(self._plan.conditions):
             if known:
@@ -336,7 +336,7 @@ class PatternProgram:
 
     # ---- time ---------------------------------------------------------------------------------------
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         for _, key, (count, partial) in self._partial.take_due(clock.watermark):
             left = self._expired(key, partial, clock.watermark, out)
             if left:

@@ -47,11 +47,14 @@ class RowMaker:
                 values.append(None if place is None else key[place])
         if used != len(given):
             strange = [name for name in given if name not in self._names]
-            raise TypeError(f"there is no column {strange[0]!r} to give; there are {', '.join(self._names)}")
+            raise TypeError(
+                f"the output has no column {strange[0]!r}; its columns are {', '.join(self._names)}"
+            )
         if self._time is not None:
             if self._names[self._time] in given:
                 raise TypeError(
-                    f"{self._names[self._time]!r} is the time of the result, and filled by itself"
+                    f"{self._names[self._time]!r} is the time of the result and is filled in automatically;"
+                    " don't pass it"
                 )
             values[self._time] = time
         return tuple(values)
@@ -97,5 +100,5 @@ def _fitted(name: str, value: Any, kind: pa.DataType) -> Any:
     try:
         pa.array([value], kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        raise TypeError(f"{name}={value!r} is {type(value).__name__}, and the column is {kind}") from None
+        raise TypeError(f"{name}={value!r} is {type(value).__name__}, but the column is {kind}") from None
     return value

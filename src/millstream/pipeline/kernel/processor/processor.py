@@ -31,15 +31,15 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.expressions import duration_ms
+from millstream.core.units import duration_ms
 from millstream.pipeline.kernel.channels import FAILED
-from millstream.pipeline.kernel.clock import ALWAYS, NEVER, Clock
+from millstream.pipeline.kernel.clock import ALWAYS, NEVER, OperatorClock
 from millstream.pipeline.kernel.event import MICROSECOND, event_type, micros, moment
-from millstream.pipeline.kernel.failing import FAILED_COLUMNS, RecordFailed, line, reason, shortened
-from millstream.pipeline.kernel.plain import values_of
 from millstream.pipeline.kernel.processor.emitting import RowMaker
 from millstream.pipeline.kernel.program import MAIN, Events, Out
-from millstream.pipeline.kernel.state.state import Store
+from millstream.pipeline.kernel.python_values import values_of
+from millstream.pipeline.kernel.state.store import StateStore
+from millstream.pipeline.kernel.user_failures import FAILED_COLUMNS, RecordFailed, line, reason, shortened
 
 EVENT, PROCESSING = "event", "processing"
 CLOCKS = (EVENT, PROCESSING)
@@ -77,7 +77,9 @@ class ProcessorPlan:
         keys = list(inputs[0])[: self.keys]
         for key in keys:
             if pa.types.is_nested(key.type):
-                raise TopologyError(f"the key {key.name!r} is {key.type}, not one value", where=self.at)
+                raise TopologyError(
+                    f"the key {key.name!r} is {key.type}; a key must be a plain value", where=self.at
+                )
         found = {MAIN: self.output, **self.others}
         if self.to_channel:
             own = list(inputs[0])[self.keys :] if len(inputs) == 1 else _RECORD
@@ -132,7 +134,7 @@ class Context:
         self._key: Key = ()
         self._time = NEVER
         self._timer: str | None = None  # the clock of the timer that fired; None for an event
-        self._clock: Clock
+        self._clock: OperatorClock
 
     @property
     def key(self) -> Any:
@@ -164,7 +166,9 @@ class Context:
         """Emit a row on a channel."""
         if channel == MAIN or channel not in self._makers:
             there = ", ".join(name for name in self._makers if name != MAIN)
-            raise KeyError(f"there is no channel {channel!r}; there are {there or 'none'}: channels=")
+            raise KeyError(
+                f"there is no channel {channel!r} in channels=; the channels are {there or 'none'}"
+            )
         given = columns if row is None else {**row, **columns}
         time = None if self._time == NEVER else self._time
         self._given.append((channel, self._makers[channel].row(given, self._key, time)))
@@ -180,19 +184,18 @@ class Context:
         """Have ``on_timer`` called at a time, or some time after the present."""
         present = self._present(clock)
         if not self._on_timers:
-            raise NotImplementedError("a timer is set, and there is no on_timer(self, timer, context)")
+            raise NotImplementedError("a timer was set, but the class has no on_timer(self, timer, context)")
         if (at is None) == (after is None):
-            raise TypeError("a timer has a time, at=, or a while to wait, after=")
+            raise TypeError("a timer needs either a time, at=, or a delay, after=")
         if at is not None:
             due = micros(at)
         elif present == NEVER:
-            raise ValueError("there is no time yet to count from")
+            raise ValueError("after= needs a current time, and no event has set one yet")
         else:
             due = present + (_span(after) if isinstance(after, str) else after // MICROSECOND)  # type: ignore[operator]
         if self._timer == clock and due <= present:
             raise ValueError(
-                f"a timer that sets a timer must set it for later, or it would go on for ever:"
-                f" {moment(due)} is not later"
+                f"a timer set by a timer must be due later, or it would never end: {moment(due)} is not later"
             )
         self._asked.append((clock, str(name), max(due, present)))
 
@@ -226,7 +229,7 @@ class ProcessorProgram:
         self._ends: dict[Key, int] = {}  # and when they expire
         self._due = ALWAYS  # the next event-time timer
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._states = store.keyed(STATES)
         self._timers = {EVENT: store.keyed("timers"), PROCESSING: store.keyed("alarms")}
         self._about = store.in_memory("about")
@@ -251,7 +254,7 @@ class ProcessorProgram:
 
     # ---- events -------------------------------------------------------------------------------------
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         self._migrate()
         rows, keys = self._rows(events)
         for container in (self._states, *self._timers.values()):
@@ -334,7 +337,7 @@ class ProcessorProgram:
         try:
             kept = pickle.dumps(state, 5)
             if b"millstream_pipeline_" in kept:
-                raise TypeError("a class of the pipeline's own file is in it")
+                raise TypeError("it contains a class from the pipeline's own file")
         except Exception as error:
             plain = TypeError(
                 "the state must be made of plain values (numbers, text, lists, dicts, times):"
@@ -343,13 +346,13 @@ class ProcessorProgram:
             raise RecordFailed(self._shown(key), _state_shown(state), plain) from error
         if len(kept) > self._plan.max_state_bytes:
             large = ValueError(
-                f"the state of this key is {len(kept):,} bytes,"
-                f" and max_state_bytes={self._plan.max_state_bytes:,}"
+                f"the state of this key is {len(kept):,} bytes, more than"
+                f" max_state_bytes={self._plan.max_state_bytes:,}"
             )
             raise RecordFailed(self._shown(key), _state_shown(state), large)
         return kept
 
-    def _write(self, clock: Clock) -> None:
+    def _write(self, clock: OperatorClock) -> None:
         """Write all states that this batch used back to the store."""
         states, ends = self._states, self._ends
         for key, state in self._live.items():
@@ -395,7 +398,10 @@ class ProcessorProgram:
             elif of_clock == clock:
                 of_key.pop(name, None)
         if len(of_key) > MOST_TIMERS:
-            many = ValueError(f"a key has {MOST_TIMERS} timers at most; give them names that come again")
+            many = ValueError(
+                f"a key may have at most {MOST_TIMERS} timers; reuse their names, so that a timer replaces"
+                " the last"
+            )
             raise RecordFailed(self._shown(key), f"{len(of_key)} timers", many)
 
     def _fire(self, clock: str, until: int, out: Out) -> None:
@@ -446,7 +452,7 @@ class ProcessorProgram:
             out.row(channel, values)
         context._given.clear()
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         self._migrate()
         self._context._clock = clock
         if self._due <= clock.watermark:

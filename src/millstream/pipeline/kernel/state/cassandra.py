@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from millstream.core.errors import StateConnectionError, StateError
-from millstream.pipeline.kernel.state.external import Entry, Space
+from millstream.pipeline.kernel.state.table import Space, TableEntry
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS millstream_state (operator text, bucket int, container text, slice int,"
@@ -78,7 +78,8 @@ class _Session:
             from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
         except ImportError:
             raise StateError(
-                'state in Cassandra needs its driver: pip install "millstream[cassandra]", on every worker'
+                "state in Cassandra needs the Cassandra driver on every worker:"
+                ' pip install "millstream[cassandra]"'
             ) from None
         hosts, port, keyspace, user, password = parsed(url)
         # Writes and reads both use a majority, so a read sees every completed write.
@@ -153,73 +154,77 @@ class CassandraTable:
 
     def __init__(self, url: str, space: Space) -> None:
         self._server = session(url)
-        self._ours = tuple(space)
+        self._bucket_id = tuple(space)
 
     def folded(self) -> int:
-        row = self._server.run("folded", *self._ours).one()
+        row = self._server.run("folded", *self._bucket_id).one()
         return 0 if row is None or row.version is None else int(row.version)
 
-    def get_many(self, container: str, keys: Sequence[bytes]) -> Mapping[bytes, Entry]:
+    def get_many(self, container: str, keys: Sequence[bytes]) -> Mapping[bytes, TableEntry]:
         by_slice: dict[int, list[bytes]] = {}
         for key in keys:
             by_slice.setdefault(_slice(key), []).append(key)
         questions = [
-            ("get", (*self._ours, container, slice_, some[start : start + _KEYS]))
+            ("get", (*self._bucket_id, container, slice_, some[start : start + _KEYS]))
             for slice_, some in by_slice.items()
             for start in range(0, len(some), _KEYS)
         ]
-        found: dict[bytes, Entry] = {}
+        found: dict[bytes, TableEntry] = {}
         for rows in self._server.run_all(questions):
-            found.update((row.key, Entry(row.value, row.due)) for row in rows)
+            found.update((row.key, TableEntry(row.value, row.due)) for row in rows)
         return found
 
-    def fold(self, version: int, changes: Mapping[str, Mapping[bytes, Entry | None]]) -> None:
+    def fold(self, version: int, changes: Mapping[str, Mapping[bytes, TableEntry | None]]) -> None:
         if self.folded() >= version:
             return
         for container, entries in changes.items():
-            ours = (*self._ours, container)
+            bucket_id = (*self._bucket_id, container)
             self._server.run_all(
-                ("remove", (version, *ours, _slice(key), key))
+                ("remove", (version, *bucket_id, _slice(key), key))
                 if one is None
-                else ("put", (*ours, _slice(key), key, one.value, one.due, version))
+                else ("put", (*bucket_id, _slice(key), key, one.value, one.due, version))
                 for key, one in entries.items()
             )
             self._server.run_all(
-                ("hint", (*ours, one.due, key, version, version))
+                ("hint", (*bucket_id, one.due, key, version, version))
                 for key, one in entries.items()
                 if one is not None and one.due is not None
             )
-        self._server.run("fold", version, version, set(changes), *self._ours)
+        self._server.run("fold", version, version, set(changes), *self._bucket_id)
 
-    def due(self, container: str, until: int, after: tuple[int, bytes] | None) -> list[tuple[bytes, Entry]]:
+    def due(
+        self, container: str, until: int, after: tuple[int, bytes] | None
+    ) -> list[tuple[bytes, TableEntry]]:
         after = after or (-(1 << 63), b"")
-        ours = (*self._ours, container)
-        while hints := list(self._server.run("hints", *ours, *after, until, _PAGE)):
+        bucket_id = (*self._bucket_id, container)
+        while hints := list(self._server.run("hints", *bucket_id, *after, until, _PAGE)):
             entries = self.get_many(container, [hint.key for hint in hints])
             held = [hint for hint in hints if hint.key in entries and entries[hint.key].due == hint.due]
             stale = [hint for hint in hints if hint.key not in entries or entries[hint.key].due != hint.due]
-            self._server.run_all(("forget", (hint.version, *ours, hint.due, hint.key)) for hint in stale)
+            self._server.run_all(("forget", (hint.version, *bucket_id, hint.due, hint.key)) for hint in stale)
             if held:
                 return [(hint.key, entries[hint.key]) for hint in held]
             after = hints[-1].due, hints[-1].key
         return []
 
-    def scan(self, container: str) -> Iterator[tuple[bytes, Entry]]:
+    def scan(self, container: str) -> Iterator[tuple[bytes, TableEntry]]:
         for slice_ in range(_SLICES):
-            for row in self._server.run("scan", *self._ours, container, slice_):
-                yield row.key, Entry(row.value, row.due)
+            for row in self._server.run("scan", *self._bucket_id, container, slice_):
+                yield row.key, TableEntry(row.value, row.due)
 
-    def rebuild(self, version: int, entries: Iterable[tuple[str, Sequence[tuple[bytes, Entry]]]]) -> None:
-        raise NotImplementedError("what lasts is not made again")
+    def rebuild(
+        self, version: int, entries: Iterable[tuple[str, Sequence[tuple[bytes, TableEntry]]]]
+    ) -> None:
+        raise NotImplementedError("durable state is never rebuilt")
 
     def drop(self) -> None:
         """Delete everything. The deletes carry the time of day as timestamp, which is greater than any
         version, so state under the same name would count as older and stay deleted."""
-        row = self._server.run("containers", *self._ours).one()
+        row = self._server.run("containers", *self._bucket_id).one()
         for container in (row.containers or ()) if row is not None else ():
-            self._server.run_all(("drop", (*self._ours, container, slice_)) for slice_ in range(_SLICES))
-            self._server.run("drop_hints", *self._ours, container)
-        self._server.run("drop_version", *self._ours)
+            self._server.run_all(("drop", (*self._bucket_id, container, slice_)) for slice_ in range(_SLICES))
+            self._server.run("drop_hints", *self._bucket_id, container)
+        self._server.run("drop_version", *self._bucket_id)
 
     def close(self) -> None:
         """Does nothing: the session belongs to the process, and other buckets use it too."""

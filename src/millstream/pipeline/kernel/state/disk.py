@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from millstream.pipeline.kernel.state.external import Entry, Space
+from millstream.pipeline.kernel.state.table import Space, TableEntry
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS entries (container TEXT, key BLOB, value BLOB NOT NULL, due INTEGER,"
@@ -56,8 +56,8 @@ class DiskTable:
         row = self._connection.execute("SELECT version FROM folded").fetchone()
         return 0 if row is None else int(row[0])
 
-    def get_many(self, container: str, keys: Sequence[bytes]) -> Mapping[bytes, Entry]:
-        found: dict[bytes, Entry] = {}
+    def get_many(self, container: str, keys: Sequence[bytes]) -> Mapping[bytes, TableEntry]:
+        found: dict[bytes, TableEntry] = {}
         wanted = sorted(keys)  # neighbours are on the same pages
         for start in range(0, len(wanted), _KEYS):
             some = wanted[start : start + _KEYS]
@@ -66,10 +66,10 @@ class DiskTable:
                 f"SELECT key, value, due FROM entries WHERE container = ? AND key IN ({marks})",
                 (container, *some),
             )
-            found.update((key, Entry(value, due)) for key, value, due in rows)
+            found.update((key, TableEntry(value, due)) for key, value, due in rows)
         return found
 
-    def fold(self, version: int, changes: Mapping[str, Mapping[bytes, Entry | None]]) -> None:
+    def fold(self, version: int, changes: Mapping[str, Mapping[bytes, TableEntry | None]]) -> None:
         with self._writing():
             if self.folded() < version:
                 for container, entries in changes.items():
@@ -78,7 +78,9 @@ class DiskTable:
                     self._connection.executemany("DELETE FROM entries WHERE container = ? AND key = ?", gone)
                 self._is_at(version)
 
-    def rebuild(self, version: int, entries: Iterable[tuple[str, Sequence[tuple[bytes, Entry]]]]) -> None:
+    def rebuild(
+        self, version: int, entries: Iterable[tuple[str, Sequence[tuple[bytes, TableEntry]]]]
+    ) -> None:
         with self._writing():
             if self.folded() < version:
                 self._connection.execute("DELETE FROM entries")
@@ -86,7 +88,7 @@ class DiskTable:
                     self._put(container, some)
                 self._is_at(version)
 
-    def _put(self, container: str, entries: Iterable[tuple[bytes, Entry]]) -> None:
+    def _put(self, container: str, entries: Iterable[tuple[bytes, TableEntry]]) -> None:
         self._connection.executemany(
             "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)",
             [(container, key, one.value, one.due) for key, one in sorted(entries)],
@@ -95,16 +97,18 @@ class DiskTable:
     def _is_at(self, version: int) -> None:
         self._connection.execute("INSERT OR REPLACE INTO folded VALUES (1, ?)", (version,))
 
-    def due(self, container: str, until: int, after: tuple[int, bytes] | None) -> list[tuple[bytes, Entry]]:
+    def due(
+        self, container: str, until: int, after: tuple[int, bytes] | None
+    ) -> list[tuple[bytes, TableEntry]]:
         since, key = after or (-(1 << 63), b"")
         rows = self._connection.execute(
             "SELECT key, value, due FROM entries WHERE container = ? AND due IS NOT NULL AND due <= ?"
             f" AND (due, key) > (?, ?) ORDER BY due, key LIMIT {_PAGE}",
             (container, until, since, key),
         )
-        return [(key, Entry(value, due)) for key, value, due in rows]
+        return [(key, TableEntry(value, due)) for key, value, due in rows]
 
-    def scan(self, container: str) -> Iterator[tuple[bytes, Entry]]:
+    def scan(self, container: str) -> Iterator[tuple[bytes, TableEntry]]:
         last: bytes = b""
         while True:
             rows = self._connection.execute(
@@ -114,7 +118,7 @@ class DiskTable:
             ).fetchall()
             if not rows:
                 return
-            yield from ((key, Entry(value, due)) for key, value, due in rows)
+            yield from ((key, TableEntry(value, due)) for key, value, due in rows)
             last = rows[-1][0]
 
     def drop(self) -> None:

@@ -6,15 +6,9 @@ replaced by one that has every value of the old type. Any other change is refuse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
 
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from millstream.pipeline.kernel.state.state import Store
-
-KEPT_BESIDE = "clock"  # the container for what a bucket keeps beside its program's state
 
 
 def fitted(rows: pa.Table, fields: Iterable[pa.Field]) -> pa.Table:
@@ -29,25 +23,6 @@ def fitted(rows: pa.Table, fields: Iterable[pa.Field]) -> pa.Table:
         for field in wanted
     ]
     return pa.Table.from_arrays(columns, schema=wanted)
-
-
-class Layouts:
-    """The column layouts that tuples were kept with, by number. Each tuple is kept with the number of its
-    layout, so nothing has to be rewritten when the columns change, wherever the state is kept."""
-
-    def __init__(self, store: Store, name: str, names: Sequence[str]) -> None:
-        noted = store.in_memory(KEPT_BESIDE)
-        self._known: list[list[str]] = list(noted.get(f"columns of {name}") or [])
-        self._names = list(names)
-        if self._names not in self._known:
-            self._known.append(self._names)
-            noted.put(f"columns of {name}", self._known)
-        self.current = self._known.index(self._names)
-
-    def fitted(self, values: Sequence[Any], number: int) -> tuple[Any, ...]:
-        """Values of an older layout, converted to the current one."""
-        there = dict(zip(self._known[number], values, strict=True))
-        return tuple(there.get(name) for name in self._names)
 
 
 def holds(new: pa.DataType, old: pa.DataType) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.core.errors import StateConnectionError, StateError
-from millstream.pipeline.kernel.state.external import Entry, Space
+from millstream.pipeline.kernel.state.table import Space, TableEntry
 
 if TYPE_CHECKING:
     import psycopg
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS millstream_state_versions (
     operator text, bucket integer, version bigint NOT NULL, PRIMARY KEY (operator, bucket));
 """
 _MAKING = 7302651144  # the lock for creating tables: "if not exists" is not safe by itself
-_OURS = "operator = %s AND bucket = %s"
+_BUCKET = "operator = %s AND bucket = %s"
 _PAGE = 1000
 _connections: dict[str, psycopg.Connection[Any]] = {}
 
@@ -43,7 +43,8 @@ def connection(url: str) -> psycopg.Connection[Any]:
         import psycopg
     except ImportError:
         raise StateError(
-            'state in PostgreSQL needs its driver: pip install "millstream[postgres]", on every worker'
+            "state in PostgreSQL needs the PostgreSQL driver on every worker:"
+            ' pip install "millstream[postgres]"'
         ) from None
     found = _connections.get(url)
     if found is not None and not found.closed and not found.broken:
@@ -68,34 +69,34 @@ class PostgresTable:
 
     def __init__(self, url: str, space: Space) -> None:
         self._url = url
-        self._ours = tuple(space)
+        self._bucket_id = tuple(space)
 
     def folded(self) -> int:
         row = self._ask(
             lambda server: server.execute(
-                f"SELECT version FROM millstream_state_versions WHERE {_OURS}", self._ours
+                f"SELECT version FROM millstream_state_versions WHERE {_BUCKET}", self._bucket_id
             ).fetchone()
         )
         return 0 if row is None else int(row[0])
 
-    def get_many(self, container: str, keys: Sequence[bytes]) -> Mapping[bytes, Entry]:
+    def get_many(self, container: str, keys: Sequence[bytes]) -> Mapping[bytes, TableEntry]:
         rows = self._rows(
-            f"SELECT key, value, due FROM millstream_state WHERE {_OURS} AND container = %s"
+            f"SELECT key, value, due FROM millstream_state WHERE {_BUCKET} AND container = %s"
             " AND key = ANY(%s)",
-            (*self._ours, container, list(keys)),
+            (*self._bucket_id, container, list(keys)),
         )
-        return {key: Entry(value, due) for key, value, due in rows}
+        return {key: TableEntry(value, due) for key, value, due in rows}
 
-    def fold(self, version: int, changes: Mapping[str, Mapping[bytes, Entry | None]]) -> None:
+    def fold(self, version: int, changes: Mapping[str, Mapping[bytes, TableEntry | None]]) -> None:
         def write(server: psycopg.Connection[Any]) -> None:
             with server.transaction():
                 server.execute(
                     "INSERT INTO millstream_state_versions VALUES (%s, %s, 0) ON CONFLICT DO NOTHING",
-                    self._ours,
+                    self._bucket_id,
                 )
                 moved = server.execute(
-                    f"UPDATE millstream_state_versions SET version = %s WHERE {_OURS} AND version < %s",
-                    (version, *self._ours, version),
+                    f"UPDATE millstream_state_versions SET version = %s WHERE {_BUCKET} AND version < %s",
+                    (version, *self._bucket_id, version),
                 )
                 if moved.rowcount:
                     for container, entries in changes.items():
@@ -104,7 +105,7 @@ class PostgresTable:
         self._ask(write)
 
     def _write(
-        self, server: psycopg.Connection[Any], container: str, entries: Mapping[bytes, Entry | None]
+        self, server: psycopg.Connection[Any], container: str, entries: Mapping[bytes, TableEntry | None]
     ) -> None:
         put = [(key, one.value, one.due) for key, one in entries.items() if one is not None]
         if put:
@@ -113,41 +114,45 @@ class PostgresTable:
                 " SELECT %s, %s, %s, * FROM unnest(%s::bytea[], %s::bytea[], %s::bigint[])"
                 " ON CONFLICT (operator, bucket, container, key)"
                 " DO UPDATE SET value = excluded.value, due = excluded.due",
-                (*self._ours, container, *(list(column) for column in zip(*put, strict=True))),
+                (*self._bucket_id, container, *(list(column) for column in zip(*put, strict=True))),
             )
         gone = [key for key, one in entries.items() if one is None]
         if gone:
             server.execute(
-                f"DELETE FROM millstream_state WHERE {_OURS} AND container = %s AND key = ANY(%s)",
-                (*self._ours, container, gone),
+                f"DELETE FROM millstream_state WHERE {_BUCKET} AND container = %s AND key = ANY(%s)",
+                (*self._bucket_id, container, gone),
             )
 
-    def due(self, container: str, until: int, after: tuple[int, bytes] | None) -> list[tuple[bytes, Entry]]:
+    def due(
+        self, container: str, until: int, after: tuple[int, bytes] | None
+    ) -> list[tuple[bytes, TableEntry]]:
         rows = self._rows(
-            f"SELECT key, value, due FROM millstream_state WHERE {_OURS} AND container = %s AND due <= %s"
+            f"SELECT key, value, due FROM millstream_state WHERE {_BUCKET} AND container = %s AND due <= %s"
             f" AND (due, key) > (%s, %s) ORDER BY due, key LIMIT {_PAGE}",
-            (*self._ours, container, until, *(after or (-(1 << 63), b""))),
+            (*self._bucket_id, container, until, *(after or (-(1 << 63), b""))),
         )
-        return [(key, Entry(value, due)) for key, value, due in rows]
+        return [(key, TableEntry(value, due)) for key, value, due in rows]
 
-    def scan(self, container: str) -> Iterator[tuple[bytes, Entry]]:
+    def scan(self, container: str) -> Iterator[tuple[bytes, TableEntry]]:
         last = b""
         while rows := self._rows(
-            f"SELECT key, value, due FROM millstream_state WHERE {_OURS} AND container = %s AND key > %s"
+            f"SELECT key, value, due FROM millstream_state WHERE {_BUCKET} AND container = %s AND key > %s"
             f" ORDER BY key LIMIT {_PAGE}",
-            (*self._ours, container, last),
+            (*self._bucket_id, container, last),
         ):
-            yield from ((key, Entry(value, due)) for key, value, due in rows)
+            yield from ((key, TableEntry(value, due)) for key, value, due in rows)
             last = rows[-1][0]
 
-    def rebuild(self, version: int, entries: Iterable[tuple[str, Sequence[tuple[bytes, Entry]]]]) -> None:
-        raise NotImplementedError("what lasts is not made again")
+    def rebuild(
+        self, version: int, entries: Iterable[tuple[str, Sequence[tuple[bytes, TableEntry]]]]
+    ) -> None:
+        raise NotImplementedError("durable state is never rebuilt")
 
     def drop(self) -> None:
         def remove(server: psycopg.Connection[Any]) -> None:
             with server.transaction():
-                server.execute(f"DELETE FROM millstream_state WHERE {_OURS}", self._ours)
-                server.execute(f"DELETE FROM millstream_state_versions WHERE {_OURS}", self._ours)
+                server.execute(f"DELETE FROM millstream_state WHERE {_BUCKET}", self._bucket_id)
+                server.execute(f"DELETE FROM millstream_state_versions WHERE {_BUCKET}", self._bucket_id)
 
         self._ask(remove)
 

@@ -13,8 +13,8 @@ seen. If the version and the mark are those that it knows, it reads nothing. If 
 other workers had the bucket for a while, it reads the changes since. Otherwise it reads everything. A
 version that was never committed has a mark that will not be found again.
 
-State on a table (``outside.py``) is loaded the same way: Spark's store returns the changes that the table
-may lack. A table that lasts has the rest, so snapshots leave that out. A table that does not last is
+State on a table (``keyed_on_table.py``) is loaded the same way: Spark's store returns the changes that the
+table may lack. A table that lasts has the rest, so snapshots leave that out. A table that does not last is
 rebuilt from the snapshot if it is not as far as that.
 
 Nothing here knows Spark: its three state variables are passed in.
@@ -29,8 +29,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from millstream.core.errors import StateError
-from millstream.pipeline.kernel.state.external import Entry, KeyedOutside, Space, Table
-from millstream.pipeline.kernel.state.state import Store, loaded
+from millstream.pipeline.kernel.state.keyed_on_table import KeyedOnTable
+from millstream.pipeline.kernel.state.store import StateStore, loaded
+from millstream.pipeline.kernel.state.table import Space, StateTable, TableEntry
 
 _PART_BYTES = 8 * 1024 * 1024  # of changes in one value
 _LEAST_SNAPSHOT = 256 * 1024  # bytes of changes that are not yet worth a snapshot
@@ -47,12 +48,12 @@ SNAPSHOT = ("part int", "blob binary")
 CHANGES = ("slot int, part int", "mark string, parts int, blob binary")
 
 
-class Value(Protocol):
+class ValueState(Protocol):
     def get(self) -> Any: ...
     def update(self, value: tuple[Any, ...]) -> None: ...
 
 
-class Map(Protocol):
+class MapState(Protocol):
     def getValue(self, key: tuple[Any, ...]) -> Any: ...  # noqa: N802 - Spark's names
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None: ...  # noqa: N802
     def removeKey(self, key: tuple[Any, ...]) -> None: ...  # noqa: N802
@@ -85,11 +86,11 @@ class Head(NamedTuple):
 
 
 @dataclass(slots=True)
-class Known:
+class LoadedBucket:
     """A bucket's state as this worker has it in memory."""
 
     head: Head
-    store: Store
+    store: StateStore
 
     @property
     def size(self) -> int:
@@ -99,12 +100,12 @@ class Known:
         return here + sum(one.size for _, one in outside(self.store)) if table and table.lasting else here
 
 
-def outside(store: Store) -> list[tuple[str, KeyedOutside[Any, Any]]]:
+def outside(store: StateStore) -> list[tuple[str, KeyedOnTable[Any, Any]]]:
     """The containers that are on a store's table."""
-    return [(name, one) for name, one in store.containers() if isinstance(one, KeyedOutside)]
+    return [(name, one) for name, one in store.containers() if isinstance(one, KeyedOnTable)]
 
 
-def _on_table(store: Store) -> Iterator[bytes]:
+def _on_table(store: StateStore) -> Iterator[bytes]:
     """The content of a table that does not last, container by container."""
     if store.table is not None and not store.table.lasting:
         for name, one in outside(store):
@@ -112,7 +113,7 @@ def _on_table(store: Store) -> Iterator[bytes]:
                 yield pickle.dumps({name: piece}, 5)
 
 
-class Kept:
+class BucketVersions:
     """One bucket in Spark's store. ``open_table`` opens its table, if it has one.
 
     A batch calls ``load``, then ``begin`` when the program has opened its containers, then ``save``. If
@@ -124,10 +125,10 @@ class Kept:
         self,
         operator: str,
         space: Space,
-        head: Value,
-        snapshot: Map,
-        changes: Map,
-        open_table: Callable[[Space], Table | None],
+        head: ValueState,
+        snapshot: MapState,
+        changes: MapState,
+        open_table: Callable[[Space], StateTable | None],
     ) -> None:
         self._operator, self._space = operator, space
         self._name = f"{operator!r}, bucket {space.bucket}"  # for error messages
@@ -136,7 +137,7 @@ class Kept:
 
     # ---- reading ------------------------------------------------------------------------------------
 
-    def load(self, known: Known | None) -> Known:
+    def load(self, known: LoadedBucket | None) -> LoadedBucket:
         """The state as of the last batch that counts. ``known`` is what this worker has of it, if any."""
         head = self._current()
         if known is not None and (known.head.version, known.head.mark) == (head.version, head.mark):
@@ -144,15 +145,15 @@ class Kept:
         if known is not None and known.store.table is None and self._behind(known.head, head):
             for slot in range(known.head.version - head.base + 1, head.version - head.base + 1):
                 known.store.apply(self._changed(slot))
-            return Known(head, known.store)
+            return LoadedBucket(head, known.store)
         table = self._open_table(self._space) if known is None else known.store.table
         if table is not None:
             self._check(head, table)
-        store = Store(table)
+        store = StateStore(table)
         self._restore(head, store)
         for slot in range(1, head.version - head.base + 1):
             store.apply(self._changed(slot))
-        return Known(head, store)
+        return LoadedBucket(head, store)
 
     def _current(self) -> Head:
         """The head; a new one if it belongs to state of another name, which was given up and is removed."""
@@ -171,23 +172,24 @@ class Kept:
         there = self._changes.getValue((known.version - head.base, 0))
         return there is not None and there[0] == known.mark
 
-    def _check(self, head: Head, table: Table) -> None:
+    def _check(self, head: Head, table: StateTable) -> None:
         """Refuse a table that does not belong to this checkpoint."""
         there = table.folded()
         if there > head.version:
             raise StateError(
                 f"the state of {self._name} is ahead of the checkpoint: it is at version {there}, and the"
-                f" checkpoint at {head.version}. Either this task has been replaced by another, or an old"
-                " copy of the checkpoint was put back: then give a new directory with --checkpoint"
+                f" checkpoint is at {head.version}. Either another task has replaced this one, or an old"
+                " copy of the checkpoint was restored. In the latter case give a new directory with"
+                " --checkpoint"
             )
         if table.lasting and there < head.folded:
             raise StateError(
                 f"the state of {self._name} is behind the checkpoint: it is at version {there}, and was at"
-                f" {head.folded}. An old copy of the database was put back, or its tables are gone: give a"
+                f" {head.folded}. An old copy of the database was restored, or its tables are gone. Give a"
                 " new directory with --checkpoint, and the job starts again where its sources say"
             )
 
-    def _restore(self, head: Head, store: Store) -> None:
+    def _restore(self, head: Head, store: StateStore) -> None:
         """Load the snapshot."""
         table = store.table
         for part in range(head.own):
@@ -195,10 +197,10 @@ class Kept:
         if table is not None and not table.lasting and table.folded() < head.base:
             table.rebuild(head.base, self._entries(head))
 
-    def _entries(self, head: Head) -> Iterator[tuple[str, list[tuple[bytes, Entry]]]]:
+    def _entries(self, head: Head) -> Iterator[tuple[str, list[tuple[bytes, TableEntry]]]]:
         for part in range(head.own, head.parts):
             for container, entries in loaded(self._part(part)).items():
-                yield container, [(key, Entry(value, due)) for key, value, due in entries]
+                yield container, [(key, TableEntry(value, due)) for key, value, due in entries]
 
     def _part(self, part: int) -> bytes:
         return bytes(self._snapshot.getValue((part,))[0])
@@ -210,7 +212,7 @@ class Kept:
 
     # ---- writing ------------------------------------------------------------------------------------
 
-    def begin(self, known: Known) -> None:
+    def begin(self, known: LoadedBucket) -> None:
         """Catch up on earlier batches: fold their changes, and take a snapshot, if either is due."""
         head, store = known.head, known.store
         changed = head.changed_bytes > max(head.snapshot_bytes, _LEAST_SNAPSHOT)
@@ -220,7 +222,7 @@ class Kept:
         if due:
             self._take_snapshot(known)
 
-    def _fold(self, known: Known, *, at_once: bool) -> None:
+    def _fold(self, known: LoadedBucket, *, at_once: bool) -> None:
         head, table = known.head, known.store.table
         front = outside(known.store)
         lacks = sum(one.unfolded() for _, one in front)
@@ -232,7 +234,7 @@ class Kept:
             one.folded()
         known.head = head._replace(folded=head.version)
 
-    def _take_snapshot(self, known: Known) -> None:
+    def _take_snapshot(self, known: LoadedBucket) -> None:
         head, store = known.head, known.store
         size = part = own = 0
         for pieces in (store.snapshot(), _on_table(store)):
@@ -248,8 +250,8 @@ class Kept:
             base=head.version, parts=part, own=own, snapshot_bytes=size, changed_bytes=0, entries=len(store)
         )
 
-    def save(self, known: Known) -> None:
-        """Write what this batch changed."""
+    def save(self, known: LoadedBucket) -> None:
+        """Write this batch's changes."""
         head, store = known.head, known.store
         blob = store.changes()
         if store.table is not None:

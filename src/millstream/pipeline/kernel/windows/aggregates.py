@@ -75,7 +75,9 @@ class SumOfIntegers(Machine):
 
     def result(self, state: Any) -> Any:
         if state is not None and not _LEAST_LONG <= state <= _MOST_LONG:
-            raise OverflowError(f"a sum is {state}, beyond bigint; add decimals, CAST(... AS decimal(38,0))")
+            raise OverflowError(
+                f"a sum is {state}, which overflows bigint; sum decimals instead, CAST(... AS decimal(38,0))"
+            )
         return state
 
 
@@ -110,7 +112,7 @@ class SumOfDecimals(Machine):
 
     def result(self, state: Any) -> Any:
         if state is not None and len(state.as_tuple().digits) > self.type.precision:
-            raise OverflowError(f"a sum is {state}, beyond {_spark_name(self.type)}")
+            raise OverflowError(f"a sum is {state}, which overflows {_spark_name(self.type)}")
         return state
 
 
@@ -477,7 +479,7 @@ class Aggregates:
             return pa.array(values, field.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise ValueError(
-                f"aggregate {field.name}= gave what is not {_spark_name(field.type)}: {error}"
+                f"aggregate {field.name}= returned a value that is not {_spark_name(field.type)}: {error}"
             ) from None
 
     def _dense(self, table: pa.Table, lo: Any, hi: Any, ranks: Sequence[Any]) -> list[tuple[Machine, Dense]]:

@@ -21,10 +21,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.clock import Clock
-from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
+from millstream.pipeline.kernel.clock import OperatorClock
+from millstream.pipeline.kernel.grouping import RowGroups, check_keys, codes, key_tuples
+from millstream.pipeline.kernel.late import split_late
 from millstream.pipeline.kernel.program import MAIN, Out, Rows
-from millstream.pipeline.kernel.state.state import Keyed, Store
+from millstream.pipeline.kernel.state.containers import Keyed
+from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.kernel.windows.aggregates import Aggregates
 from millstream.pipeline.kernel.windows.calls import Call
 from millstream.pipeline.kernel.windows.results import Closed, Windowing
@@ -62,30 +64,27 @@ class TimeWindowsProgram:
         self._results = plan.results(schema)
         self._changed: dict[Any, None] = {}  # windows that this batch changed, if updates are wanted
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._windows: Keyed[tuple[Any, int], tuple[Any, ...]] = store.keyed("windows")
         self._shown: Keyed[tuple[Any, int], tuple[Any, ...]] = store.keyed("shown")
 
-    def rows(self, rows: Rows, clock: Clock, out: Out) -> None:
+    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None:
         size, slide = self._plan.size, self._plan.slide
         last = rows.time - rows.time % slide
-        holding = (last + size - rows.time - 1) // slide + 1
-        still_open = (last + size - rows.watermark - 1) // slide + 1
-        count = np.minimum(holding, still_open)
-        late = count <= 0
-        if late.any():
-            old = rows.take(late)
-            out.late(old, old.watermark - (last[late] + size))
-            rows, last, count = rows.take(~late), last[~late], count[~late]
+        on_time = split_late(rows, out, ends=last + size)
+        if on_time is not None:
+            rows, last = rows.take(on_time), last[on_time]
         if len(last):
-            self._add(rows, last, count)
+            holding = (last + size - rows.time - 1) // slide + 1
+            still_open = (last + size - rows.watermark - 1) // slide + 1
+            self._add(rows, last, np.minimum(holding, still_open))
 
     def _add(self, rows: Rows, last: Any, count: Any) -> None:
         keys, size, slide = self._plan.keys, self._plan.size, self._plan.slide
         by = [rows.table.column(number) for number in range(keys)]
         of_rows = codes([*by, last, count] if slide < size else [*by, last])
         order = (rows.time, *rows.place)
-        groups = Groups(of_rows, order if self._aggregates.ordered else ())
+        groups = RowGroups(of_rows, order if self._aggregates.ordered else ())
         table = rows.table.take(pa.array(groups.order))
         ranks: list[Any] = []
         if self._aggregates.ordered:
@@ -115,7 +114,7 @@ class TimeWindowsProgram:
                 if changed is not None:
                     changed[window] = None
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         if self._changed:
             self._update(out)
         closed = self._windows.take_due(clock.watermark)

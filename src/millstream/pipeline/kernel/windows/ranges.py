@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.plain import values_of
+from millstream.pipeline.kernel.python_values import values_of
 
 
 class Dense:

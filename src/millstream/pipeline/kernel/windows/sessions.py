@@ -27,10 +27,11 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import OUTSIDE
-from millstream.pipeline.kernel.clock import Clock
-from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
+from millstream.pipeline.kernel.clock import OperatorClock
+from millstream.pipeline.kernel.grouping import RowGroups, check_keys, codes, key_tuples
 from millstream.pipeline.kernel.program import MAIN, Events, Out, shown
-from millstream.pipeline.kernel.state.state import Keyed, Store
+from millstream.pipeline.kernel.state.containers import Keyed
+from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.kernel.windows.aggregates import Aggregates
 from millstream.pipeline.kernel.windows.calls import Call
 from millstream.pipeline.kernel.windows.results import Closed, Windowing
@@ -101,13 +102,13 @@ class SessionsProgram:
         # An event exactly one gap after the last still belongs to the session; one at the timeout does not.
         self._after = 1 if plan.gap is not None else 0
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._sessions: Keyed[tuple[Any, ...], tuple[Any, ...]] = store.keyed("sessions")
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         keys = self._plan.keys
         table = events.tables[0].take(pa.array(events.index))
-        groups = Groups(codes([table.column(number) for number in range(keys)]))
+        groups = RowGroups(codes([table.column(number) for number in range(keys)]))
         of_groups = key_tuples(table, keys, groups.any_row)
         table, time = table.take(pa.array(groups.order)), events.time[groups.order]
         if self._plan.gap is not None:
@@ -119,7 +120,9 @@ class SessionsProgram:
 
     # ---- where sessions begin and end -----------------------------------------------------------------
 
-    def _cut_at_gaps(self, gap: int, keys: list[tuple[Any, ...]], groups: Groups, time: Any) -> list[Piece]:
+    def _cut_at_gaps(
+        self, gap: int, keys: list[tuple[Any, ...]], groups: RowGroups, time: Any
+    ) -> list[Piece]:
         begins = np.zeros(len(time), bool)
         begins[1:] = np.diff(time) > gap
         begins[groups.lo] = True
@@ -141,7 +144,7 @@ class SessionsProgram:
         return pieces
 
     def _cut_by_condition(
-        self, keys: list[tuple[Any, ...]], groups: Groups, time: Any, table: pa.Table, out: Out
+        self, keys: list[tuple[Any, ...]], groups: RowGroups, time: Any, table: pa.Table, out: Out
     ) -> list[Piece]:
         plan = self._plan
         assert plan.opens is not None
@@ -233,7 +236,7 @@ class SessionsProgram:
         for key, (number, session) in still.items():
             self._sessions.put(key, tuple(session._replace(shown=now[number])), session.end + self._after)
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         over = self._sessions.take_due(clock.watermark)
         if self._plan.final:
             self._results.final([(key, known[0], known[1], known[2]) for _, key, known in over], out)

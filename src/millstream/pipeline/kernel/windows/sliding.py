@@ -25,11 +25,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.kernel.clock import NEVER, Clock
-from millstream.pipeline.kernel.grouping import Groups, check_keys, codes, key_tuples
-from millstream.pipeline.kernel.plain import column_of
+from millstream.pipeline.kernel.clock import NEVER, OperatorClock
+from millstream.pipeline.kernel.grouping import RowGroups, check_keys, codes, key_tuples
 from millstream.pipeline.kernel.program import MAIN, Events, Out
-from millstream.pipeline.kernel.state.state import TIME, Store, Waiting
+from millstream.pipeline.kernel.python_values import column_of
+from millstream.pipeline.kernel.state.containers import TIME, Waiting
+from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.kernel.windows.aggregates import Aggregates
 from millstream.pipeline.kernel.windows.calls import Call
 from millstream.pipeline.kernel.windows.results import Results
@@ -73,7 +74,7 @@ class SlidingProgram:
         self._kept = pa.schema([*list(schema)[: plan.keys], *(schema.field(name) for name in arguments)])
         self._of_key: dict[tuple[Any, ...], list[list[Any]]] = {}  # times, then the columns of the arguments
 
-    def open(self, store: Store) -> None:
+    def open(self, store: StateStore) -> None:
         self._log: Waiting = store.waiting("events", self._kept)
         rows = self._log.rows()
         if rows is not None:
@@ -82,7 +83,7 @@ class SlidingProgram:
             for key, numbers, columns in self._by_key(table, times):
                 self._of_key[key] = [numbers, *columns]
 
-    def events(self, events: Events, clock: Clock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
         (whole,) = events.tables
         table = whole.take(pa.array(events.index)).select(self._kept.names)
         self._log.add(_in_order(table, events.time))
@@ -131,7 +132,7 @@ class SlidingProgram:
         size = self._plan.size
         self._results.given(keys, [end - size for end in ends], ends, values, out)
 
-    def advance(self, clock: Clock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: Out) -> None:
         if clock.watermark == NEVER:
             return
         reach = clock.watermark - self._plan.size
@@ -158,7 +159,7 @@ class SlidingProgram:
     ) -> list[tuple[tuple[Any, ...], list[int], list[list[Any]]]]:
         """Rows that are in order, by key: their times and the columns that the aggregates use."""
         keys = self._plan.keys
-        groups = Groups(codes([table.column(number) for number in range(keys)]))
+        groups = RowGroups(codes([table.column(number) for number in range(keys)]))
         of_groups = key_tuples(table, keys, groups.any_row)
         ordered = table.select(list(range(keys, table.num_columns))).take(pa.array(groups.order))
         columns = [column_of(column) for column in ordered.columns]

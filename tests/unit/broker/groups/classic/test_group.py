@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from millstream.broker.groups.classic import snapshot
-from millstream.broker.groups.classic.group import TRANSITIONS, Group, State
-from millstream.broker.groups.member import Join, Joined, Protocols, Synced
+from millstream.broker.groups.classic.group import TRANSITIONS, ClassicGroup, ClassicState
+from millstream.broker.groups.classic.member import Join, Joined, Protocols, Synced
 from millstream.core.clock import ManualClock
 from millstream.wire.consumer_protocol import subscribed_topics
 
@@ -32,7 +32,7 @@ class Table:
 
     def __init__(self, *, initial_delay: float = 0.0, max_size: int = 1000) -> None:
         self.clock = ManualClock()
-        self.group = Group("g", initial_delay=initial_delay, max_size=max_size)
+        self.group = ClassicGroup("g", initial_delay=initial_delay, max_size=max_size)
         self.answered: dict[int, Joined | Synced] = {}
         self._numbers = itertools.count()
 
@@ -143,7 +143,7 @@ class Table:
         assignments = {member_id: str(n).encode() for n, member_id in enumerate(ids)}
         syncs = [self.sync(member_id, assignments) for member_id in sorted(ids, key=leader.__eq__)]
         assert all(self.synced(number).error == 0 for number in syncs)
-        assert self.group.state is State.STABLE
+        assert self.group.state is ClassicState.STABLE
         return sorted(ids, key=lambda member_id: member_id != leader)
 
 
@@ -159,14 +159,14 @@ def test_a_single_member_leads_and_assigns_to_itself() -> None:
     assert list(answer.members) == [(answer.member_id, None, b"r")]
     sync = table.synced(table.sync(answer.member_id, {answer.member_id: b"all"}))
     assert sync == Synced(0, "consumer", "range", b"all")
-    assert table.group.state is State.STABLE
+    assert table.group.state is ClassicState.STABLE
 
 
 def test_a_new_member_is_given_its_id_first_where_the_client_can_come_back_with_it() -> None:
     table = Table()
     answer = table.joined(table.join(id_required=True))
     assert answer.error == 79
-    assert table.group.state is State.EMPTY
+    assert table.group.state is ClassicState.EMPTY
     assert not table.group.members
     assert table.joined(table.join(answer.member_id, id_required=True)).error == 0
     assert list(table.group.members) == [answer.member_id]
@@ -184,7 +184,7 @@ def test_a_rebalance_waits_for_the_members_it_gave_ids_to() -> None:
     table = Table()
     (leader,) = table.stable(1)
     pending = table.joined(table.join(id_required=True)).member_id
-    assert table.group.state is State.STABLE
+    assert table.group.state is ClassicState.STABLE
     rejoin = table.join(leader)
     assert rejoin not in table.answered
     newcomer = table.join(pending)
@@ -254,7 +254,7 @@ def test_a_group_takes_no_more_members_than_its_size() -> None:
     leader, follower = table.stable(2)
     table.join(leader)
     table.join(follower, protocols=(("range", b"other"),))
-    assert table.group.state is State.COMPLETING
+    assert table.group.state is ClassicState.COMPLETING
     assert table.joined(table.join()).error == 81
 
 
@@ -274,7 +274,7 @@ def test_a_follower_that_joins_again_unchanged_does_not_disturb_a_stable_group()
     _, follower = table.stable(2)
     answer = table.joined(table.join(follower))
     assert (answer.error, answer.generation, answer.members) == (0, 2, [])
-    assert table.group.state is State.STABLE
+    assert table.group.state is ClassicState.STABLE
     assert table.synced(table.sync(follower)).assignment == b"1"
 
 
@@ -284,7 +284,7 @@ def test_the_leader_joining_again_and_changed_metadata_are_rebalances() -> None:
         ids = table.stable(2)
         waiting = table.join(ids[who], protocols=protocols)
         assert waiting not in table.answered
-        assert table.group.state is State.PREPARING
+        assert table.group.state is ClassicState.PREPARING
         assert table.heartbeat(ids[1 - who]) == 27
 
 
@@ -292,7 +292,7 @@ def test_a_member_that_lost_the_answer_to_its_join_gets_it_again() -> None:
     table = Table()
     first = table.joined(table.join())
     assert table.joined(table.join(first.member_id)) == first
-    assert table.group.state is State.COMPLETING
+    assert table.group.state is ClassicState.COMPLETING
 
 
 def test_only_the_last_join_of_a_member_waits_the_earlier_is_answered() -> None:
@@ -403,10 +403,10 @@ def test_who_never_syncs_is_out_after_the_rebalance_timeout() -> None:
     table.join(session=1000)
     table.join(first, session=1000)
     table.sync(first, {first: b"1"})
-    assert table.group.state is State.STABLE
+    assert table.group.state is ClassicState.STABLE
     table.wait(REBALANCE)
     assert list(table.group.members) == [first]
-    assert table.group.state is State.PREPARING
+    assert table.group.state is ClassicState.PREPARING
     assert table.heartbeat(first) == 27
 
 
@@ -450,7 +450,7 @@ def test_the_last_member_s_silence_empties_the_group() -> None:
     table = Table()
     table.stable(1)
     table.wait(SESSION)
-    assert table.group.state is State.EMPTY
+    assert table.group.state is ClassicState.EMPTY
     assert table.group.generation == 2
     assert table.group.protocol is None
 
@@ -492,7 +492,7 @@ def test_leaving_rebalances_the_rest_and_answers_for_each_member() -> None:
         25,
         25,
     ]
-    assert table.group.state is State.PREPARING
+    assert table.group.state is ClassicState.PREPARING
     assert table.group.leader == ids[1]
     rejoined = table.join(ids[1])
     table.join(ids[2])
@@ -503,7 +503,7 @@ def test_a_group_all_have_left_is_empty_and_can_be_joined_again() -> None:
     table = Table()
     ids = table.stable(2)
     table.leave(*[(member_id, None) for member_id in ids])
-    assert table.group.state is State.EMPTY
+    assert table.group.state is ClassicState.EMPTY
     answer = table.joined(table.join(protocol_type="connect", protocols=(("other", b""),)))
     assert (answer.error, answer.protocol_type, answer.generation) == (0, "connect", 4)
 
@@ -547,7 +547,7 @@ def test_a_static_member_s_restart_does_not_rebalance_a_stable_group() -> None:
         assert (again.error, again.generation) == (0, 2)
         assert again.member_id != follower
         assert again.member_id.startswith("two-")
-        assert table.group.state is State.STABLE
+        assert table.group.state is ClassicState.STABLE
         assert table.synced(table.sync(again.member_id, instance="two")).assignment == b"b"
         assert table.group.agreement == agreed + 1
 
@@ -560,7 +560,7 @@ def test_a_static_member_s_restart_does_not_rebalance_a_stable_group() -> None:
         # Without its instance id it is simply unknown.
         assert table.heartbeat(follower) == 25
 
-        # The leader's restart: it must not assign anew.
+        # The leader's restart: it must not assign again.
         leader = table.joined(table.join(instance="one", can_skip=can_skip))
         assert leader.error == 0
         if can_skip:
@@ -571,7 +571,7 @@ def test_a_static_member_s_restart_does_not_rebalance_a_stable_group() -> None:
             assert leader.leader == ids[0] != leader.member_id
             assert not leader.members
         assert table.synced(table.sync(leader.member_id, instance="one")).assignment == b"a"
-        assert table.group.state is State.STABLE
+        assert table.group.state is ClassicState.STABLE
 
 
 def test_a_static_member_back_with_another_subscription_is_a_rebalance() -> None:
@@ -587,7 +587,7 @@ def test_a_static_member_back_with_another_subscription_is_a_rebalance() -> None
 def test_a_static_member_s_restart_while_the_assignment_is_awaited_is_a_rebalance() -> None:
     table = Table()
     first = table.joined(table.join(instance="one"))
-    assert table.group.state is State.COMPLETING
+    assert table.group.state is ClassicState.COMPLETING
     again = table.joined(table.join(instance="one"))
     assert again.generation == first.generation + 1
 
@@ -635,14 +635,14 @@ def test_a_rebalance_nobody_comes_to_ends_with_the_sessions() -> None:
     table.leave((table.joined(dynamic).member_id if dynamic in table.answered else "", None))
     table.abandon(dynamic)
     table.wait(500)
-    assert table.group.state is State.EMPTY
+    assert table.group.state is ClassicState.EMPTY
 
 
 def test_a_static_member_is_sent_away_by_its_instance_id_alone() -> None:
     table = Table()
     table.stable(1, instance="one")
     assert table.leave(("", "one")) == [0]
-    assert table.group.state is State.EMPTY
+    assert table.group.state is ClassicState.EMPTY
 
 
 # Commits
@@ -684,7 +684,7 @@ def test_a_dead_group_answers_everyone_who_waits() -> None:
     assert table.joined(joining).error == 15
     assert table.joined(table.join()).error == 15
     assert table.synced(table.sync(ids[1])).error == 15
-    assert table.heartbeat(ids[1]) == 15 or table.group.state is State.DEAD
+    assert table.heartbeat(ids[1]) == 15 or table.group.state is ClassicState.DEAD
     assert table.leave((ids[1], None)) == [15]
     assert table.commit(ids[1]) == 15
     table.wait(1000)
@@ -696,7 +696,7 @@ def test_a_restored_group_goes_on_where_it_was() -> None:
     text = snapshot.to_text(table.group)
     again = Table()
     snapshot.restore(again.group, json.loads(text), again.clock.monotonic())
-    assert again.group.state is State.STABLE
+    assert again.group.state is ClassicState.STABLE
     assert again.group.leader == ids[0]
     assert again.heartbeat(ids[1]) == 0
     assert again.synced(again.sync(ids[1])).assignment == b"1"
@@ -714,7 +714,7 @@ def test_a_group_that_rebalances_is_written_down_without_members() -> None:
     table.join()
     again = Table()
     snapshot.restore(again.group, json.loads(snapshot.to_text(table.group)), 0.0)
-    assert again.group.state is State.EMPTY
+    assert again.group.state is ClassicState.EMPTY
     assert again.group.generation == 1
     assert again.heartbeat(ids[0]) == 25
 
@@ -726,9 +726,9 @@ def test_topics_of_a_subscription_are_read_from_any_version_and_garbage_is_known
 
 
 def test_the_transition_table_reaches_every_state_and_leaves_dead_for_good() -> None:
-    assert set(TRANSITIONS) == set(State)
-    assert {state for targets in TRANSITIONS.values() for state in targets} == set(State)
-    assert not TRANSITIONS[State.DEAD]
+    assert set(TRANSITIONS) == set(ClassicState)
+    assert {state for targets in TRANSITIONS.values() for state in targets} == set(ClassicState)
+    assert not TRANSITIONS[ClassicState.DEAD]
 
 
 # Any order at all
@@ -759,7 +759,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize(delay=st.sampled_from([0.0, 2.0]), size=st.sampled_from([1000, 4]))
     def start(self, delay: float, size: int) -> None:
-        self.group = Group("g", initial_delay=delay, max_size=size)
+        self.group = ClassicGroup("g", initial_delay=delay, max_size=size)
         self.clock = ManualClock()
         self.actors = [Actor(n) for n in range(self.ACTORS)]
         self.numbers = itertools.count()
@@ -848,7 +848,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.syncs[number] = actor.member_id
         assignments = {m: f"{actor.generation}:{m}".encode() for m, _, _ in actor.leads}
         if (
-            self.group.state is State.COMPLETING
+            self.group.state is ClassicState.COMPLETING
             and actor.member_id == self.group.leader
             and actor.generation == self.group.generation
         ):
@@ -891,7 +891,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(rounds=st.integers(1, 4))
     def all_but_the_leader_behave(self, rounds: int) -> None:
         for actor in self.actors * rounds:
-            if actor.member_id != self.group.leader or self.group.state is not State.COMPLETING:
+            if actor.member_id != self.group.leader or self.group.state is not ClassicState.COMPLETING:
                 self.behave(actor)
 
     @rule(n=st.integers(0, ACTORS - 1))
@@ -948,18 +948,18 @@ class AnyOrder(RuleBasedStateMachine):
         if not hasattr(self, "group"):
             return
         group = self.group
-        assert (group.state is State.EMPTY) <= (not group.members)
+        assert (group.state is ClassicState.EMPTY) <= (not group.members)
         assert (group.leader is None) == (not group.members)
         assert group.leader is None or group.leader in group.members
         assert group._unsynced <= set(group.members)
-        assert set(group._static.values()) == {
+        assert set(group._roster._static.values()) == {
             m.member_id for m in group.members.values() if m.instance_id is not None
         }
         if group.members:
-            assert group._select_protocol() in ("range", "sticky")
-        if group.state in (State.STABLE, State.COMPLETING):
+            assert group._roster.select_protocol() in ("range", "sticky")
+        if group.state in (ClassicState.STABLE, ClassicState.COMPLETING):
             assert not any(m.joining is not None for m in group.members.values())
-        if group.state is not State.COMPLETING:
+        if group.state is not ClassicState.COMPLETING:
             assert not any(m.syncing is not None for m in group.members.values())
 
     def teardown(self) -> None:
@@ -974,7 +974,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.clock.advance(1.0)
             self.group.tick(self.now())
             self.collect()
-        assert self.group.state is State.STABLE
+        assert self.group.state is ClassicState.STABLE
         assert set(self.group.members) == {actor.member_id for actor in live}
         assert {actor.generation for actor in live} == {self.group.generation}
         assert not self.waiting

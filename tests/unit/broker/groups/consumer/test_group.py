@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker.groups.consumer.group import ConsumerGroupState
+from millstream.broker.groups.consumer.group import ConsumerState
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
     COORDINATOR_NOT_AVAILABLE,
     FENCED_INSTANCE_ID,
     FENCED_MEMBER_EPOCH,
     GROUP_MAX_SIZE_REACHED,
+    ILLEGAL_GENERATION,
     INVALID_REGULAR_EXPRESSION,
     STALE_MEMBER_EPOCH,
     UNKNOWN_MEMBER_ID,
@@ -30,9 +31,9 @@ def refused(code: int) -> pytest.RaisesExc[RequestRefused]:
 
 
 def test_the_first_member_gets_everything_at_once(world: World) -> None:
-    assert world.group.state is ConsumerGroupState.EMPTY
+    assert world.group.state is ConsumerState.EMPTY
     assert world.join("x", "a") == (1, world.partitions("a"))
-    assert world.group.state is ConsumerGroupState.STABLE
+    assert world.group.state is ConsumerState.STABLE
 
 
 def test_a_heartbeat_that_changes_nothing_says_nothing_new(world: World) -> None:
@@ -49,11 +50,11 @@ def test_a_partition_is_given_up_before_it_is_given_on(world: World) -> None:
     assert (epoch, len(kept or ())) == (1, 2)  # told to give two up, and stays in its epoch
     assert world.beat("y", 2) == (2, None)
     assert world.beat("x", 1) == (1, None)  # says nothing of what it owns: nothing is proven
-    assert world.group.state is ConsumerGroupState.RECONCILING
+    assert world.group.state is ConsumerState.RECONCILING
     assert world.beat("x", 1, owned=kept) == (2, None)
     epoch, got = world.beat("y", 2)
     assert got == world.partitions("a") - (kept or set())
-    assert world.group.state is ConsumerGroupState.STABLE
+    assert world.group.state is ConsumerState.STABLE
 
 
 def test_who_says_it_still_owns_what_it_should_give_up_has_not_given_it_up(world: World) -> None:
@@ -86,7 +87,7 @@ def test_who_is_not_heard_of_is_out_and_its_partitions_go_to_the_others(world: W
     world.beat("y", 2)
     world.clock.advance(SESSION / 2)
     world.group.tick(world.now)
-    assert world.group.state is ConsumerGroupState.ASSIGNING
+    assert world.group.state is ConsumerState.ASSIGNING
     assert world.beat("y", 2) == (3, world.partitions("a"))
 
 
@@ -208,7 +209,7 @@ def test_what_is_no_longer_subscribed_to_goes_even_while_the_assignment_waits(wo
     world.join("x", "a", "b")
     epoch, kept = world.beat("x", 1, names=frozenset("b"))
     assert (epoch, kept) == (1, world.partitions("b"))
-    assert world.group.state is ConsumerGroupState.ASSIGNING
+    assert world.group.state is ConsumerState.ASSIGNING
 
 
 def test_assignments_keep_their_distance(world: World) -> None:
@@ -286,28 +287,29 @@ def test_what_a_static_member_was_giving_up_is_free_once_it_has_gone(world: Worl
 
 def test_only_members_commit_and_only_under_their_epoch(world: World) -> None:
     group = world.group
-    assert group.check_commit("", None, -1) == 0
+    assert group.check_commit("", None, -1, world.now) == 0
     world.join("x", "a")
-    assert group.check_commit("x", None, 1) == 0
-    assert group.check_commit("x", None, 2) == STALE_MEMBER_EPOCH
-    assert group.check_commit("z", None, 1) == UNKNOWN_MEMBER_ID
-    assert group.check_commit("", None, -1) == UNKNOWN_MEMBER_ID
-    assert group.check_commit("", None, -1, transactional=True) == 0
-    assert group.check_commit("x", None, 1, by_epoch=False) == UNSUPPORTED_VERSION
+    assert group.check_commit("x", None, 1, world.now) == 0
+    assert group.check_commit("x", None, 2, world.now) == STALE_MEMBER_EPOCH
+    assert group.check_commit("x", None, 2, world.now, transactional=True) == ILLEGAL_GENERATION
+    assert group.check_commit("z", None, 1, world.now) == UNKNOWN_MEMBER_ID
+    assert group.check_commit("", None, -1, world.now) == UNKNOWN_MEMBER_ID
+    assert group.check_commit("", None, -1, world.now, transactional=True) == 0
+    assert group.check_commit("x", None, 1, world.now, by_epoch=False) == UNSUPPORTED_VERSION
 
 
 def test_a_commit_of_an_earlier_epoch_counts_for_partitions_kept_since(world: World) -> None:
     _, mine = world.join("x", "a")
     world.beat("x", 1, names=frozenset("ab"))
     (kept, *_), (new, *_) = mine, world.partitions("b")
-    assert world.group.check_commit("x", None, 1) == 0
-    assert world.group.stale("x", 1, kept) == 0
-    assert world.group.stale("x", 1, new) == STALE_MEMBER_EPOCH
-    assert world.group.stale("x", 2, new) == 0
+    assert world.group.check_commit("x", None, 1, world.now) == 0
+    assert world.group.check_partition("x", 1, kept) == 0
+    assert world.group.check_partition("x", 1, new) == STALE_MEMBER_EPOCH
+    assert world.group.check_partition("x", 2, new) == 0
     world.beat("x", 2, names=frozenset("b"))  # it is told to give "a" up, and commits a last time
-    assert world.group.stale("x", 1, kept) == 0
+    assert world.group.check_partition("x", 1, kept) == 0
     world.beat("x", 2, owned=world.partitions("b"))
-    assert world.group.stale("x", 1, kept) == STALE_MEMBER_EPOCH
+    assert world.group.check_partition("x", 1, kept) == STALE_MEMBER_EPOCH
 
 
 def test_offsets_are_told_to_members_of_the_epoch_and_to_administrators(world: World) -> None:
@@ -348,4 +350,4 @@ def test_a_dead_group_sends_everybody_to_look_for_a_coordinator(world: World) ->
     world.group.kill()
     with refused(COORDINATOR_NOT_AVAILABLE):
         world.beat("x", 1)
-    assert world.group.check_commit("x", None, 1) == COORDINATOR_NOT_AVAILABLE
+    assert world.group.check_commit("x", None, 1, world.now) == COORDINATOR_NOT_AVAILABLE

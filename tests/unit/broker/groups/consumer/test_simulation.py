@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.broker.groups.consumer.group import ConsumerGroupState
+from millstream.broker.groups.consumer.group import ConsumerState
 from tests.support.group_world import Simulation
 
 
@@ -22,7 +22,7 @@ def test_no_partition_has_two_owners_and_in_the_end_everything_is_read(
     simulation.settle()
 
     world, clients = simulation.world, simulation.clients
-    assert world.group.state in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
+    assert world.group.state in (ConsumerState.STABLE, ConsumerState.EMPTY)
     assert set(world.group.members) == {client.name for client in clients}
     subscribed = {partition for client in clients for partition in world.partitions(*client.topics)}
     assert sorted(p for client in clients for p in client.owned) == sorted(subscribed)

@@ -1,0 +1,108 @@
+"""What a session needs to run a job's queries: checks, settings, and the user's code on its workers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from millstream.core.errors import TopologyError
+from millstream.pipeline.dsl.load import user_modules
+from millstream.pipeline.dsl.topology import Topology
+from millstream.pipeline.spark.failures import condensed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# What stateful operators on the kernel need: a store for state of any size, which writes only what changed.
+# Spark's own windows are faster in its default store.
+STATE_SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
+# For every batch that is handed to foreachBatch, Spark derives all that its plan says about its rows. With
+# conditions over many columns, that grows as their combinations do, until memory runs out. Nothing that is
+# done with a batch here benefits from it.
+PLAN_SETTINGS = {"spark.sql.constraintPropagation.enabled": "false"}
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change a session's settings for queries that start inside, each with the settings of that moment. The
+    session is the user's, so its old settings are restored."""
+    before = spark.conf.getAll
+    for setting, value in settings.items():
+        spark.conf.set(setting, value)
+    try:
+        yield
+    finally:
+        for setting in settings:
+            if setting in before:
+                spark.conf.set(setting, before[setting])
+            else:
+                spark.conf.unset(setting)
+
+
+_SETTING = threading.Lock()  # a query that is restarted must not start with the settings of another
+
+
+def started(spark: SparkSession, settings: Mapping[str, str], writer: DataStreamWriter) -> StreamingQuery:
+    with _SETTING, _set(spark, settings):
+        return writer.start()
+
+
+def check_supported(spark: SparkSession, frame: DataFrame, mode: str, at: str) -> None:
+    """Applies Spark's own check of what a streaming query may do, to the rows of one output."""
+    java: Any = spark._jvm
+    modes = java.org.apache.spark.sql.streaming.OutputMode
+    checker = java.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(
+            frame._jdf.queryExecution().analyzed(), modes.Append() if mode == "append" else modes.Update()
+        )
+    except Exception as error:
+        raise TopologyError(f"Spark can't run this as a stream: {condensed(error)}", where=at) from error
+
+
+def check_session(spark: SparkSession, flow: Topology) -> None:
+    """Refuses settings of Spark's under which a task may run twice without anyone noticing."""
+    if flow.guarantee != "exactly-once":
+        return
+    conf = spark.sparkContext.getConf()
+    if str(conf.get("spark.speculation", "false")).lower() == "true":
+        raise TopologyError(
+            "guarantee='exactly-once' and spark.speculation=true: two attempts of a task that run at the"
+            " same time would write twice. Turn speculation off",
+            where=flow.at,
+        )
+    if conf.get("spark.stage.maxConsecutiveAttempts") != "1":
+        raise TopologyError(
+            "guarantee='exactly-once' needs spark.stage.maxConsecutiveAttempts=1: Spark repeats a stage"
+            " without telling its tasks, and the rows they had already sent would be lost. Set it where"
+            " you create the session; `millstream run` does so",
+            where=flow.at,
+        )
+
+
+def hush_pyspark() -> None:
+    """Silences PySpark, which logs every failed analysis, with its whole plan, before it raises it. The
+    error is reported once, by the code that catches it."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).disabled = True
+
+
+def ship_user_code() -> None:
+    """Executors can't import the user's file or the modules beside it, so these travel with the job. A
+    worker that had imported them would also keep the old code after the file was changed."""
+    from pyspark import cloudpickle
+
+    for module in user_modules().values():
+        cloudpickle.register_pickle_by_value(module)
