@@ -22,7 +22,7 @@ demo: $(READY)
 test: $(READY)
 	@tools/test-packages
 	@$(MAKE) --no-print-directory -j2 lint classes
-	$(PY) -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests bench tools
