@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from millstream.records.build import Record
@@ -34,8 +34,7 @@ def _are_served(admin: AdminClient, ends: dict[TopicPartition, OffsetSpec]) -> b
     try:
         for found in admin.list_offsets(ends, request_timeout=30).values():
             found.result(60)
-    except KafkaException as error:
-        assert error.args[0].retriable() or error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART, error
+    except KafkaException:  # librdkafka does not say of these which are worth another try
         return False
     return True
 
