@@ -132,7 +132,7 @@ def test_a_producer_whose_broker_dies_says_what_was_not_delivered(tmp_path: Path
         producer.stdin.flush()
         wait_for(lambda: millstream.ok("consume", "t", "-o", ":end") == "before\n", what="it arrives")
         broker.kill()
-        _, said = producer.communicate(b"after\n" * 3, timeout=60)
+        _, said = producer.communicate(b"after\n" * 3, timeout=400)
         assert producer.returncode == 1
         lines = said.decode().splitlines()
         assert lines[0] == "millstream: delivered 1 record to t"

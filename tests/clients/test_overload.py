@@ -356,7 +356,7 @@ def test_java_s_producer_is_held_and_shows_it_as_throttled(broker: Broker, name:
             *f"--topic {name} --num-records 2000 --record-size 1000 --throughput -1".split(),
             *f"--bootstrap-server {broker.address} --print-metrics".split(),
         )
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
         assert ended.returncode == 0, ended.stderr
         throttled = next(line for line in ended.stdout.splitlines() if "produce-throttle-time-max" in line)
         assert float(throttled.split()[-1]) > 0

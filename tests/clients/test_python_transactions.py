@@ -320,7 +320,7 @@ def test_ctrl_c_aborts_and_leaves_at_once(
         assert process.stdout is not None
         assert process.stdout.readline() == "sent\n"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=90)
+        _, errors = process.communicate(timeout=400)
     finally:
         process.kill()
         process.wait()
