@@ -72,9 +72,9 @@ def on_the_kernel(state: str) -> Way:
 
 def at() -> Any:
     """The time of a batch does not matter here."""
-    from millstream.pipeline.kernel.clock import At
+    from millstream.pipeline.kernel.clock import BatchTime
 
-    return At(0)
+    return BatchTime(0)
 
 
 def per_key(spark: Any, keys: int, rows: int) -> Any:
@@ -86,7 +86,7 @@ def per_key(spark: Any, keys: int, rows: int) -> Any:
         def init(self, handle: Any) -> None:
             self._count = handle.getValueState("count", "n bigint")
 
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
             known = self._count.get()
             n = (0 if known is None else int(known[0])) + sum(1 for _ in rows)
             self._count.update((n,))

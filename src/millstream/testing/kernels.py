@@ -20,7 +20,7 @@ from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.formats.decode import decoded
 from millstream.pipeline.kernel.bucket import Bucket, KeyedOperator
 from millstream.pipeline.kernel.channels import AHEAD, LATE
-from millstream.pipeline.kernel.clock import At
+from millstream.pipeline.kernel.clock import BatchTime
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, Unpack, unpacked
 from millstream.pipeline.kernel.state.containers import to_bytes
 from millstream.pipeline.kernel.state.store import StateStore
@@ -58,14 +58,14 @@ class OperatorStates:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTime:
+class BatchClock:
     """The time of a batch, and the operators whose event time it advances once the input has ended."""
 
-    at: At
+    at: BatchTime
     carried: Collection[str] = ()
 
-    def of(self, operator: KeyedOperator) -> At:
-        return self.at if operator.name in self.carried else At(self.at.now)
+    def of(self, operator: KeyedOperator) -> BatchTime:
+        return self.at if operator.name in self.carried else BatchTime(self.at.now)
 
 
 class DriverPlaces(Places):
@@ -87,7 +87,7 @@ class InProcessKernels(KernelFrames):
     places = DriverPlaces()
 
     def __init__(
-        self, accepted: Callable[..., Any], engine: Engine, states: OperatorStates, time: BatchTime
+        self, accepted: Callable[..., Any], engine: Engine, states: OperatorStates, time: BatchClock
     ) -> None:
         super().__init__(accepted, "", "update", lambda stateful: StateLocation())
         self._engine, self._states, self._time = engine, states, time
@@ -148,7 +148,7 @@ class BatchFrames(Frames):
     """The DataFrames of one batch. ``raw`` returns a source's records in the batch."""
 
     def __init__(
-        self, raw: Callable[[SourceNode], pa.Table], engine: Engine, states: OperatorStates, time: BatchTime
+        self, raw: Callable[[SourceNode], pa.Table], engine: Engine, states: OperatorStates, time: BatchClock
     ) -> None:
         super().__init__(lambda source: None, encode=_checked)
         self._raw, self._engine = raw, engine

@@ -21,7 +21,15 @@ import pyarrow as pa
 
 from millstream.core.errors import OperatorFailed
 from millstream.pipeline.kernel.channels import HIDDEN, ahead_channel, late_channel
-from millstream.pipeline.kernel.clock import ALWAYS, NEVER, At, OperatorClock, Place, Seen, TimeRules
+from millstream.pipeline.kernel.clock import (
+    ALWAYS,
+    NEVER,
+    BatchTime,
+    ObservedTime,
+    OperatorClock,
+    SourcePartition,
+    TimeRules,
+)
 from millstream.pipeline.kernel.grouping import floating_key
 from millstream.pipeline.kernel.late import is_late, split_late
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, ProgramPlan, Rows, shown, tables_of
@@ -68,8 +76,8 @@ class BucketBatch:
     partition, and the time."""
 
     rows: Sequence[tuple[int, pa.Table]]
-    seen: Sequence[Seen]
-    at: At
+    seen: Sequence[ObservedTime]
+    at: BatchTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +218,9 @@ class Bucket:
         sources, partitions = places[SOURCE].to_numpy(), places[PARTITION].to_numpy()
         found = np.full(len(offsets), NEVER, np.int64)
         for source, partition, here in by_place(sources, partitions):
-            found[here] = self._clock.watermarks(Place(number, source, partition), offsets[here], seen[here])
+            found[here] = self._clock.watermarks(
+                SourcePartition(number, source, partition), offsets[here], seen[here]
+            )
         return found
 
     def _let_go(self) -> Events | None:

@@ -41,7 +41,7 @@ RESULT, MADE = -1, -2
 Times = Any  # numpy arrays of int64; numpy's own types can't say that more precisely
 
 
-class Place(NamedTuple):
+class SourcePartition(NamedTuple):
     """Where rows come from: an input of the operator, one of that input's sources, and a partition."""
 
     input: int
@@ -58,17 +58,17 @@ class TimeRules:
     ahead: int | None = None
 
 
-class At(NamedTuple):
+class BatchTime(NamedTuple):
     """The time of a batch. ``finish``: the input has ended, and event time advances to this."""
 
     now: int
     finish: int | None = None
 
 
-class Seen(NamedTuple):
+class ObservedTime(NamedTuple):
     """What a task saw of a partition in this batch: the first offset and the latest time."""
 
-    place: Place
+    place: SourcePartition
     first_offset: int
     latest: int  # NEVER if there were rows, but none with a time that is believed
 
@@ -89,10 +89,10 @@ class OperatorClock:
     began: int = NEVER
     watermark: int = NEVER
     before: int = NEVER  # the watermark when this batch began
-    partitions: dict[Place, PartitionClock] = field(default_factory=dict)
-    _starts: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
+    partitions: dict[SourcePartition, PartitionClock] = field(default_factory=dict)
+    _starts: dict[SourcePartition, list[tuple[int, int]]] = field(default_factory=dict)
 
-    def observe(self, seen: Sequence[Seen], now: int) -> None:
+    def observe(self, seen: Sequence[ObservedTime], now: int) -> None:
         """Advance the clock by the times that a batch has shown."""
         self.now = max(self.now, now)  # wall clocks sometimes go back
         if self.began == NEVER:
@@ -108,7 +108,7 @@ class OperatorClock:
             clock.arrived = self.now
         self.watermark = max(self.watermark, self._reached())
 
-    def watermarks(self, place: Place, offsets: Times, latest_before: Times) -> Times:
+    def watermarks(self, place: SourcePartition, offsets: Times, latest_before: Times) -> Times:
         """The watermark by which each row of a partition is judged. ``latest_before`` is the latest time
         that the row's own task had seen in the partition before the row."""
         if place.source == MADE:
@@ -122,13 +122,15 @@ class OperatorClock:
         lateness = self._rules(place).lateness
         return np.maximum(np.where(latest == NEVER, NEVER, latest - lateness), self.before)
 
-    def carried_to(self, event_time: int) -> list[Seen]:
+    def carried_to(self, event_time: int) -> list[ObservedTime]:
         """What would be seen if every partition of every source advanced its watermark to an event time."""
-        found: list[Seen] = []
+        found: list[ObservedTime] = []
         for (number, source), rules in self.rules.items():
             known = [place for place in self.partitions if place[:2] == (number, source)]
             latest = event_time + rules.lateness
-            found += [Seen(place, ALWAYS, latest) for place in known or [Place(number, source, 0)]]
+            found += [
+                ObservedTime(place, ALWAYS, latest) for place in known or [SourcePartition(number, source, 0)]
+            ]
         return found
 
     def input_watermark(self, number: int) -> int:
@@ -149,7 +151,7 @@ class OperatorClock:
             return NEVER
         return self._moved_on([pair for clocks in shown for pair in clocks])
 
-    def _inputs_clocks(self, number: int) -> list[tuple[Place, PartitionClock]]:
+    def _inputs_clocks(self, number: int) -> list[tuple[SourcePartition, PartitionClock]]:
         return [(place, clock) for place, clock in self.partitions.items() if place.input == number]
 
     def _sources(self, number: int) -> list[tuple[int, int]]:
@@ -167,26 +169,28 @@ class OperatorClock:
         after = self.rules[source].idle_after
         return after is not None and self.now - self.began >= after
 
-    def _active(self, clocks: list[tuple[Place, PartitionClock]]) -> list[tuple[Place, PartitionClock]]:
+    def _active(
+        self, clocks: list[tuple[SourcePartition, PartitionClock]]
+    ) -> list[tuple[SourcePartition, PartitionClock]]:
         return [(place, clock) for place, clock in clocks if not self._idle(place, clock)]
 
-    def _idle(self, place: Place, clock: PartitionClock) -> bool:
+    def _idle(self, place: SourcePartition, clock: PartitionClock) -> bool:
         after = self._rules(place).idle_after
         return after is not None and self.now - clock.arrived >= after
 
-    def _least(self, clocks: list[tuple[Place, PartitionClock]]) -> int:
+    def _least(self, clocks: list[tuple[SourcePartition, PartitionClock]]) -> int:
         return min((self._own(place, clock) for place, clock in clocks), default=NEVER)
 
-    def _own(self, place: Place, clock: PartitionClock) -> int:
+    def _own(self, place: SourcePartition, clock: PartitionClock) -> int:
         return NEVER if clock.latest == NEVER else clock.latest - self._rules(place).lateness
 
-    def _moved_on(self, clocks: list[tuple[Place, PartitionClock]]) -> int:
+    def _moved_on(self, clocks: list[tuple[SourcePartition, PartitionClock]]) -> int:
         """The watermark when everything is idle: the furthest one, plus the time since the last row."""
         furthest = max(self._own(place, clock) for place, clock in clocks)
         heard = max(clock.arrived for _, clock in clocks)
         return NEVER if furthest == NEVER else furthest + self.now - heard
 
-    def _rules(self, place: Place) -> TimeRules:
+    def _rules(self, place: SourcePartition) -> TimeRules:
         return self.rules.get((place.input, place.source)) or TimeRules()
 
     def may_move(self, due: int) -> int:
@@ -224,4 +228,4 @@ class OperatorClock:
     def load(self, saved: tuple[int, int, int, dict[tuple[int, int, int], tuple[int, int]]]) -> None:
         self.now, self.began, self.watermark, places = saved
         self.before = self.watermark
-        self.partitions = {Place(*place): PartitionClock(*clock) for place, clock in places.items()}
+        self.partitions = {SourcePartition(*place): PartitionClock(*clock) for place, clock in places.items()}

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from millstream.core.errors import StateError
 from millstream.pipeline.kernel.bucket import Bucket, KeyedOperator
-from millstream.pipeline.kernel.clock import At
+from millstream.pipeline.kernel.clock import BatchTime
 from millstream.pipeline.kernel.packing import unpacked
 from millstream.pipeline.kernel.state.backends import MEMORY, open_table
 from millstream.pipeline.kernel.state.containers import to_bytes
@@ -43,7 +43,7 @@ class StateLocation:
     most_bytes: int | None = None
 
 
-def time_of_batch() -> At:
+def time_of_batch() -> BatchTime:
     """The time of the batch that a task belongs to, in microseconds. The driver takes it from the offset
     log, so a batch that is run again has the time that it had before."""
     from pyspark import TaskContext
@@ -53,7 +53,7 @@ def time_of_batch() -> At:
     if told is None:
         raise RuntimeError(f"the driver has not set {NOW}")
     finish = task.getLocalProperty(FINISH)
-    return At(int(told), None if finish is None else int(finish))
+    return BatchTime(int(told), None if finish is None else int(finish))
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class KernelProcessor(StatefulProcessor):
         self._snapshot = handle.getMapState("snapshot", *SNAPSHOT)
         self._changes = handle.getMapState("changes", *CHANGES)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         number = int(key[0])
         name = self._run, self._operator.name, number
         batch = unpacked([row["blob"] for row in rows])
