@@ -86,7 +86,7 @@ def per_key(spark: Any, keys: int, rows: int) -> Any:
         def init(self, handle: Any) -> None:
             self._count = handle.getValueState("count", "n bigint")
 
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
             known = self._count.get()
             n = (0 if known is None else int(known[0])) + sum(1 for _ in rows)
             self._count.update((n,))

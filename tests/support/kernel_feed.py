@@ -51,7 +51,7 @@ class Feed:
         *,
         keys: int = 1,
         buckets: int = 2,
-        rules: Mapping[int, TimeRules] | TimeRules = TimeRules(),
+        rules: Mapping[int, TimeRules] | TimeRules = TimeRules(),  # noqa: B008 - it is frozen
         partitions: int = 0,
         table: StateTable | None = None,
     ) -> None:

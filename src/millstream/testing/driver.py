@@ -19,7 +19,7 @@ from millstream.pipeline.dsl.load import load_topology
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.clock import NEVER, BatchTime
-from millstream.pipeline.kernel.ending import Ending
+from millstream.pipeline.kernel.ending import EndOfInput
 from millstream.pipeline.run.delivery.changelog import records_of
 from millstream.pipeline.sql import types
 from millstream.pipeline.sql.building import Moment
@@ -176,7 +176,7 @@ class Driver:
         self._finished = True
         self._now = micros(self.now)
         for operators, is_circle in self._running.in_order():
-            ending = Ending(strides=not is_circle)
+            ending = EndOfInput(strides=not is_circle)
             while True:
                 due = [bucket.status().waits_for for bucket in self._running.states.of(operators)]
                 reached = ending.next(min((time for time in due if time is not None), default=None))

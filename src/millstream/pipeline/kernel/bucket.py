@@ -32,8 +32,16 @@ from millstream.pipeline.kernel.clock import (
 )
 from millstream.pipeline.kernel.grouping import floating_key
 from millstream.pipeline.kernel.late import is_late, split_late
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, ProgramPlan, Rows, shown, tables_of
-from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME, Waiting
+from millstream.pipeline.kernel.program import (
+    TIMESTAMP,
+    Events,
+    ProgramOutput,
+    ProgramPlan,
+    Rows,
+    shown,
+    tables_of,
+)
+from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME, WaitingRows
 from millstream.pipeline.kernel.state.store import KEPT_BESIDE, StateStore
 from millstream.pipeline.kernel.user_failures import RecordFailed, reason
 
@@ -126,7 +134,7 @@ class Bucket:
         saved = self._clocks.get("clock")
         if saved is not None:
             self._clock.load(saved)
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingRows] = []
         self._tables = tables_of(operator.plan)
         if operator.plan.in_order:
             self._waiting = [
@@ -151,7 +159,7 @@ class Bucket:
             ) from failed.error
 
     def _step(self, batch: BucketBatch) -> dict[str, pa.Table]:
-        clock, out = self._clock, Out(self._channels)
+        clock, out = self._clock, ProgramOutput(self._channels)
         carried = [] if batch.at.finish is None else clock.carried_to(batch.at.finish)
         clock.observe([*batch.seen, *carried], batch.at.now)
         for number, table in batch.rows:
@@ -179,7 +187,7 @@ class Bucket:
             entries=len(self._store) - len(self._clocks),
         )
 
-    def _take(self, number: int, table: pa.Table, out: Out) -> None:
+    def _take(self, number: int, table: pa.Table, out: ProgramOutput) -> None:
         clock = self._clock
         time = table[TIME].to_numpy()
         places = table.select([SOURCE, PARTITION])

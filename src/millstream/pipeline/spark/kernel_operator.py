@@ -23,7 +23,7 @@ from millstream.pipeline.kernel.packing import unpacked
 from millstream.pipeline.kernel.state.backends import MEMORY, open_table
 from millstream.pipeline.kernel.state.containers import to_bytes
 from millstream.pipeline.kernel.state.limit import too_large
-from millstream.pipeline.kernel.state.table import Space, StateTable
+from millstream.pipeline.kernel.state.table import StateTable, TableId
 from millstream.pipeline.kernel.state.versions import CHANGES, HEAD, SNAPSHOT, BucketVersions, LoadedBucket
 
 NOW = "millstream.now"  # the local property with the time of a batch
@@ -82,7 +82,7 @@ class KernelProcessor(StatefulProcessor):
         self._snapshot = handle.getMapState("snapshot", *SNAPSHOT)
         self._changes = handle.getMapState("changes", *CHANGES)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         number = int(key[0])
         name = self._run, self._operator.name, number
         batch = unpacked([row["blob"] for row in rows])
@@ -117,12 +117,12 @@ class KernelProcessor(StatefulProcessor):
         pass
 
     def _versions(self, number: int) -> BucketVersions:
-        space = Space(self._location.name, number)
+        space = TableId(self._location.name, number)
         return BucketVersions(
             self._operator.name, space, self._head, self._snapshot, self._changes, self._table
         )
 
-    def _table(self, space: Space) -> StateTable | None:
+    def _table(self, space: TableId) -> StateTable | None:
         return open_table(self._location.state, space, self._run)
 
     def _check_size(self) -> None:

@@ -22,7 +22,7 @@ from millstream.client.protocol.cluster import LATEST, Cluster
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
 from millstream.pipeline.connector.offsets import Offsets
-from millstream.pipeline.kernel.ending import Ending
+from millstream.pipeline.kernel.ending import EndOfInput
 from millstream.pipeline.planning.plan import Plan, Query
 from millstream.pipeline.planning.query_order import in_order, is_circle
 
@@ -44,7 +44,7 @@ class RunBounds:
     """Where a run ends, and which windows it closes there."""
 
     until: dict[str, Offsets] | None = None  # by query: read no further. None: read all that is there
-    endings: Mapping[str, Ending] = field(default_factory=dict)  # queries that are carried to their end
+    endings: Mapping[str, EndOfInput] = field(default_factory=dict)  # queries that are carried to their end
     carries: Mapping[str, Carry] = field(default_factory=dict)
 
 
@@ -60,7 +60,7 @@ class RunPlanner:
         self._last: Offsets | None = None
         self._only_read = not finish
         self._groups = in_order(plan) if finish else []
-        self._endings: dict[str, Ending] = {}  # of the group whose turn it is
+        self._endings: dict[str, EndOfInput] = {}  # of the group whose turn it is
         self._carries: dict[str, int] = {}
         self._progress: dict[str, BatchProgress] = {}
 
@@ -89,7 +89,7 @@ class RunPlanner:
         until = self._until(self._last) if self._last is not None else None
         in_circle = is_circle(group)
         if not self._endings:
-            self._endings = {query.name: Ending(strides=not in_circle) for query in group}
+            self._endings = {query.name: EndOfInput(strides=not in_circle) for query in group}
             # Nothing is known of a query that has not run. Spark's own windows are handled below.
             waits = any(query.operators or query.name not in self._progress for query in group)
         else:
@@ -126,11 +126,11 @@ class RunPlanner:
             cluster.close()
 
 
-class OneStep(Ending):
+class OneStep(EndOfInput):
     """Allows one step of an ending in this run."""
 
-    def __init__(self, ending: Ending) -> None:
-        self._ending: Ending | None = ending
+    def __init__(self, ending: EndOfInput) -> None:
+        self._ending: EndOfInput | None = ending
 
     def next(self, waits: int | None) -> int | None:
         ending, self._ending = self._ending, None
