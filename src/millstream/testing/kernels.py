@@ -27,7 +27,7 @@ from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.spark.kernel_operator import STATUS, StateLocation
 from millstream.pipeline.spark.lowering.frames import Frames
 from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames
-from millstream.pipeline.spark.placing import PLACE, Places
+from millstream.pipeline.spark.row_positions import ROW_POSITION, RowPositions
 from millstream.testing.dataframe import DataFrame
 from millstream.testing.engine import Engine
 
@@ -68,11 +68,11 @@ class BatchClock:
         return self.at if operator.name in self.carried else BatchTime(self.at.now)
 
 
-class DriverPlaces(Places):
-    """Hides places in the driver's own DataFrames."""
+class DriverRowPositions(RowPositions):
+    """Hides row positions in the driver's own DataFrames."""
 
     def hide(self, frame: Any) -> Any:
-        return frame.hide(PLACE) if isinstance(frame, DataFrame) else super().hide(frame)
+        return frame.hide(ROW_POSITION) if isinstance(frame, DataFrame) else super().hide(frame)
 
     def steps(self, made: Any, hidden: Any) -> set[str] | None:
         return made.steps if isinstance(made, DataFrame) else super().steps(made, hidden)
@@ -84,7 +84,7 @@ class DriverPlaces(Places):
 class InProcessKernels(KernelFrames):
     """Stateful operators whose rows are DataFrames of the engine and whose state is in ``states``."""
 
-    places = DriverPlaces()
+    positions = DriverRowPositions()
 
     def __init__(
         self, accepted: Callable[..., Any], engine: Engine, states: OperatorStates, time: BatchClock

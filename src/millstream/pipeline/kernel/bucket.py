@@ -190,18 +190,18 @@ class Bucket:
     def _take(self, number: int, table: pa.Table, out: ProgramOutput) -> None:
         clock = self._clock
         time = table[TIME].to_numpy()
-        places = table.select([SOURCE, PARTITION])
-        watermark = self._judged_by(number, places, table[OFFSET].to_numpy(), table[SEEN].to_numpy())
+        origins = table.select([SOURCE, PARTITION])
+        watermark = self._judged_by(number, origins, table[OFFSET].to_numpy(), table[SEEN].to_numpy())
         ahead = np.zeros(len(time), bool)
-        for source in np.unique(places[SOURCE].to_numpy()):
+        for source in np.unique(origins[SOURCE].to_numpy()):
             bound = (clock.rules.get((number, int(source))) or TimeRules()).ahead
             if bound is not None:
-                ahead |= (places[SOURCE].to_numpy() == source) & (time > clock.now + bound)
+                ahead |= (origins[SOURCE].to_numpy() == source) & (time > clock.now + bound)
         own = table.drop_columns(list(BESIDE))
         offsets = _placed(table[OFFSET].to_numpy(), own)
         table = table.set_column(table.schema.get_field_index(OFFSET), OFFSET, pa.array(offsets))
-        place = (places[SOURCE].to_numpy(), places[PARTITION].to_numpy(), offsets)
-        rows = Rows(number, own, time, watermark, place)
+        position = (origins[SOURCE].to_numpy(), origins[PARTITION].to_numpy(), offsets)
+        rows = Rows(number, own, time, watermark, position)
         timeless = time == NEVER
         if timeless.any():
             out.late(rows.take(timeless), np.zeros(int(timeless.sum()), np.int64))
@@ -222,8 +222,8 @@ class Bucket:
             table = table.filter(pa.array(on_time))
         self._waiting[number].add(table.drop_columns([SEEN]))
 
-    def _judged_by(self, number: int, places: pa.Table, offsets: Any, seen: Any) -> Any:
-        sources, partitions = places[SOURCE].to_numpy(), places[PARTITION].to_numpy()
+    def _judged_by(self, number: int, origins: pa.Table, offsets: Any, seen: Any) -> Any:
+        sources, partitions = origins[SOURCE].to_numpy(), origins[PARTITION].to_numpy()
         found = np.full(len(offsets), NEVER, np.int64)
         for source, partition, here in by_place(sources, partitions):
             found[here] = self._clock.watermarks(

@@ -72,7 +72,7 @@ class Pack:
                 held, rows, size = [], 0, 0
         if held:
             yield self._packed(held)
-        told = [(tuple(place), first, latest) for place, (first, latest) in seen.items()]
+        told = [(tuple(origin), first, latest) for origin, (first, latest) in seen.items()]
         blob = _front(_SEEN, self.input) + json.dumps([told, at]).encode()
         every = pa.array(range(self.buckets), pa.int32())
         yield pa.RecordBatch.from_arrays([every, pa.array([blob] * self.buckets, pa.binary())], schema=PACKED)
@@ -88,9 +88,9 @@ class Pack:
             believed = time[here] if bound is None else np.where(time[here] > now + bound, NEVER, time[here])
             if source == RESULT:
                 believed = np.where(offsets[here] == MARK, believed, NEVER)
-            place = SourcePartition(self.input, source, partition)
+            origin = SourcePartition(self.input, source, partition)
             first = int(offsets[here][0])
-            known = seen.setdefault(place, [first, NEVER])
+            known = seen.setdefault(origin, [first, NEVER])
             running = np.maximum.accumulate(np.concatenate(([known[1]], believed)))
             if first >= 0:
                 latest_before[here] = running[:-1]
@@ -130,7 +130,7 @@ def unpacked(blobs: Sequence[bytes]) -> BucketBatch:
             rows.setdefault(number, []).append(from_bytes(memoryview(blob)[_FRONT:]))
         else:
             told, of_task = json.loads(bytes(blob[_FRONT:]))
-            seen += [ObservedTime(SourcePartition(*place), first, latest) for place, first, latest in told]
+            seen += [ObservedTime(SourcePartition(*origin), first, latest) for origin, first, latest in told]
             at = BatchTime(*of_task)  # the same in every task of a batch
     return BucketBatch(
         [(number, pa.concat_tables(tables)) for number, tables in sorted(rows.items())], seen, at

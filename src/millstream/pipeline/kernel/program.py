@@ -45,19 +45,19 @@ def shown(names: Sequence[str]) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of one input as they come: the input's columns and, beside them, the rows' times, the
-    watermark by which each is judged, and their places (source, partition, offset), which order rows of
+    watermark by which each is judged, and their positions (source, partition, offset), which order rows of
     one time."""
 
     input: int
     table: pa.Table
     time: Times
     watermark: Times
-    place: tuple[Any, Any, Any]
+    position: tuple[Any, Any, Any]
 
     def take(self, which: Any) -> Rows:
         """Some of the rows, by a mask or by row numbers."""
         which = np.flatnonzero(which) if getattr(which, "dtype", None) == np.bool_ else which
-        source, partition, offset = self.place
+        source, partition, offset = self.position
         return Rows(
             self.input,
             self.table.take(pa.array(which)),

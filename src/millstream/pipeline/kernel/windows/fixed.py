@@ -83,7 +83,7 @@ class TimeWindowsProgram:
         keys, size, slide = self._plan.keys, self._plan.size, self._plan.slide
         by = [rows.table.column(number) for number in range(keys)]
         of_rows = codes([*by, last, count] if slide < size else [*by, last])
-        order = (rows.time, *rows.place)
+        order = (rows.time, *rows.position)
         groups = RowGroups(of_rows, order if self._aggregates.ordered else ())
         table = rows.table.take(pa.array(groups.order))
         ranks: list[Any] = []
