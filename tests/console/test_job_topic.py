@@ -9,7 +9,7 @@ import pytest
 from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.console.observing.job_topic import HeardJob, JobTopic
 from millstream.core.clock import ManualClock
@@ -38,7 +38,7 @@ class Followed:
             admin.create_topic(TOPIC, partitions=1, config={"cleanup.policy": "compact"})
 
     def write(self, *records: tuple[str, bytes | None]) -> None:
-        sender = Sender(self.connection, TOPIC)
+        sender = RecordSender(self.connection, TOPIC)
         sender.send([Outgoing(value, key.encode()) for key, value in records])
         assert sender.finish(20)
 

@@ -9,7 +9,7 @@ from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.librdkafka.consume import Reader
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
 from millstream.pipeline.run.bounded.runs import runs
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def produce(broker: Broker, values: Iterable[bytes], topic: str = "payments") -> None:
-    sender = Sender(Connection(broker.address), topic)
+    sender = RecordSender(Connection(broker.address), topic)
     sender.send(Outgoing(value, b"key") for value in values)
     assert sender.finish(20)
 

@@ -28,7 +28,14 @@ from millstream.core.kafka_errors import (
 )
 from millstream.core.loop_slices import sliced
 from millstream.wire.frame import TopicKey
-from millstream.wire.hot.fetch import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Fetched, FetchRequest, Wanted
+from millstream.wire.hot.fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+)
 
 EVICTABLE_AFTER = 120.0  # seconds without use
 _MAX_EPOCH = 2**31 - 1
@@ -47,13 +54,13 @@ class Followed:
 
     __slots__ = ("high_watermark", "key", "start_offset", "wanted")
 
-    def __init__(self, key: TopicKey, wanted: Wanted) -> None:
+    def __init__(self, key: TopicKey, wanted: FetchPartition) -> None:
         self.key = key
         self.wanted = wanted
         self.high_watermark = -1
         self.start_offset = -1
 
-    def is_news(self, fetched: Fetched) -> bool:
+    def is_news(self, fetched: FetchResult) -> bool:
         """True if the response must contain the partition. Remembers what the reader is told."""
         news = bool(fetched.error) or (fetched.records is not None and fetched.records.size > 0)
         if fetched.high_watermark != self.high_watermark:
@@ -77,7 +84,7 @@ class FetchSession:
         self.last_used = now
         self.partitions: dict[tuple[TopicKey, int], Followed] = {}
 
-    def follow(self, topics: Iterable[tuple[TopicKey, Sequence[Wanted]]]) -> None:
+    def follow(self, topics: Iterable[tuple[TopicKey, Sequence[FetchPartition]]]) -> None:
         partitions = self.partitions
         for key, of_topic in topics:
             for wanted in sliced(of_topic):

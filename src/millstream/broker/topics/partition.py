@@ -15,7 +15,7 @@ from millstream.log.partition import PartitionLog
 from millstream.records.markers import MARKER_SIZE
 from millstream.records.recompress import Target
 from millstream.wire.frame import frame
-from millstream.wire.hot.fetch import Fetched, Part, topic_head
+from millstream.wire.hot.fetch import FetchResult, Part, topic_head
 from millstream.wire.hot.produce import FLEXIBLE, AckTemplate, PartitionResult, ack_template, produce_answer
 
 _complaints = RateLimited(logging.getLogger(__name__))
@@ -42,7 +42,7 @@ class Shared:
     __slots__ = ("answers", "reads")
 
     def __init__(self) -> None:
-        self.reads: dict[object, Fetched] = {}
+        self.reads: dict[object, FetchResult] = {}
         self.answers: dict[tuple[int, bytes], tuple[list[Part], Callable[[], None]]] = {}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from millstream.client.errors import refused
 from millstream.client.protocol.cluster import LATEST, TRANSACTION, Cluster
 from millstream.client.protocol.link import Link
-from millstream.client.protocol.transaction_requests import TransactionCoordinator
+from millstream.client.protocol.transaction_requests import TransactionClient
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError, RequestFailed
 from millstream.core.kafka_errors import TRANSACTIONAL_ID_NOT_FOUND, UNSUPPORTED_VERSION
@@ -145,7 +145,7 @@ class OpenTransactions:
         still alive. Returns the state before."""
         before = self.describe(transactional_id)
         timeout = before.timeout_ms or 60_000
-        TransactionCoordinator(self._cluster).init(
+        TransactionClient(self._cluster).init(
             transactional_id, 60_000 if timeout == NO_TIMEOUT_MS else timeout
         )
         return before

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Self
 from millstream.client.connect import Connection
 from millstream.client.errors import refused
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
-from millstream.client.protocol.link import Fetched
+from millstream.client.protocol.link import FetchedPartition
 from millstream.client.protocol.unreadable import Unreadable, damaged, unreadable_in
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.core.errors import CorruptBatch
@@ -121,14 +121,16 @@ class Peek:
             self._stable.update(self._cluster.ends([place], LATEST, read_committed=True))
         return self._stable[place]
 
-    def _fetch(self, place: TopicPartition, first: int, most_bytes: int, *, committed: bool) -> Fetched:
+    def _fetch(
+        self, place: TopicPartition, first: int, most_bytes: int, *, committed: bool
+    ) -> FetchedPartition:
         link = self._cluster.leader(place)
         link.send_fetch({place: (first, most_bytes)}, wait_ms=_WAIT_MS, read_committed=committed)
         (answer,) = link.receive_fetch()
         return answer
 
 
-def _stretch(answer: Fetched, first: int, until: int, *, ended: bool, everything: bool) -> Stretch:
+def _stretch(answer: FetchedPartition, first: int, until: int, *, ended: bool, everything: bool) -> Stretch:
     batches = []
     for at, header, aborted in examined(answer.records, first, until, answer.aborted):
         if not everything and (header.is_control or aborted):

@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.transaction_requests import Producer
+from millstream.client.protocol.transaction_requests import ProducerSession
 from millstream.core.errors import MillstreamError
 from millstream.pipeline.connector.options import WriteOptions
 from millstream.pipeline.dsl.graph import TopicSink
@@ -370,7 +370,7 @@ class Delivery:
 
     @contextmanager
     def _with_changelogs(
-        self, back: pa.Table, this: LedgerEntry, done: DeliveryReport, producer: Producer | None
+        self, back: pa.Table, this: LedgerEntry, done: DeliveryReport, producer: ProducerSession | None
     ) -> Iterator[None]:
         """Apply the batch to the views, and send the changes to their changelogs. The views are committed
         once the caller is done."""

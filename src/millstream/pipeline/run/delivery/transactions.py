@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 
 from millstream.client.protocol.cluster import Cluster, Committed
-from millstream.client.protocol.transaction_requests import Producer, TransactionCoordinator
+from millstream.client.protocol.transaction_requests import ProducerSession, TransactionClient
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError, ProducerFenced
 
@@ -29,18 +29,18 @@ class QueryTransactions:
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_s: float) -> None:
         self._cluster = cluster
-        self._coordinator = TransactionCoordinator(cluster)
+        self._coordinator = TransactionClient(cluster)
         self._id = transactional_id
         self._timeout_s = timeout_s
-        self._last: Producer | None = None  # None: accept whatever epoch the coordinator has
-        self._open: Producer | None = None
+        self._last: ProducerSession | None = None  # None: accept whatever epoch the coordinator has
+        self._open: ProducerSession | None = None
         self._began = 0.0
 
     def take_over(self) -> None:
         """Fence every other run, and abort its open transaction."""
         self._last = self._coordinator.init(self._id, round(1000 * self._timeout_s))
 
-    def begin(self) -> Producer:
+    def begin(self) -> ProducerSession:
         """Begin the next transaction; returns its producer. Raises TakenOver."""
         expected, self._last = self._last, None
         losses = self._cluster.losses

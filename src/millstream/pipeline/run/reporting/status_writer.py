@@ -19,7 +19,7 @@ from typing import Protocol, Self
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.core.clock import Clock, SystemClock
 from millstream.core.errors import MillstreamError, TopologyError
@@ -79,7 +79,7 @@ class StatusWriter:
         self._urgent = threading.Event()
         self._account: StatusAccount | None = None
         self._job: ReportedJob | None = None
-        self._sender: Sender | None = None
+        self._sender: RecordSender | None = None
         self._thread: threading.Thread | None = None
         self._started_ms = self._clock.now_ms()
         self._run = uuid.uuid4().hex
@@ -159,7 +159,7 @@ class StatusWriter:
     def _write_on(self) -> None:
         try:
             self._make_topic()
-            self._sender = Sender(self._connection, TOPIC, acks="1", compression="lz4", timeout=_END_S)
+            self._sender = RecordSender(self._connection, TOPIC, acks="1", compression="lz4", timeout=_END_S)
             last = -HEARTBEAT_MS / 1000
             while not self._ended:
                 self._wake.wait(HEARTBEAT_MS / 1000)
