@@ -216,7 +216,7 @@ class Server:
         self.syncer.close()
         self.node.close()
         if was_ready:
-            _log.info("stopped in order in %.2f s", time.monotonic() - started)
+            _log.info("shut down cleanly in %.2f s", time.monotonic() - started)
 
     async def _let_standbys_finish(self, started: float) -> None:
         """Take no more writes, wait for syncs in progress, and let the standbys copy everything."""

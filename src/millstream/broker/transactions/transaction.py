@@ -4,8 +4,8 @@ Rules
 -----
 1. A ``TransactionalIdState`` is immutable: the producer of one transactional id, the state of its
    transaction, and its times. Every method returns the id's next state, or raises ``RequestRefused`` with
-   Kafka's error code. The caller stores the next state and applies it once it is durable, so a failed write leaves
-   everything as it was.
+   Kafka's error code. The caller stores the next state and applies it once it is durable, so a failed write
+   leaves everything as it was.
 2. ``state`` changes only along ``TRANSITIONS``.
 3. An identity (producer id and epoch) that was replaced never becomes valid again.
 4. Time comes in as ``now_ms`` of the wall clock, because it is stored and outlives the process.

@@ -48,7 +48,7 @@ def a_disk(*, clean: bool, synced: int = 10, written: int = 10) -> SimulatedDisk
 
 
 def a_disk_of_six_segments() -> SimulatedDisk:
-    """Of a broker that was stopped in order; each segment has one record."""
+    """Of a broker that was shut down cleanly; each segment has one record."""
     disk = SimulatedDisk()
     directory, log = started(disk)
     for number in range(6):
