@@ -19,7 +19,7 @@ from millstream.broker.catalogue.copy_state import CopyState
 from millstream.broker.catalogue.database import FILE_NAME, CatalogueDatabase, is_lost, lost
 from millstream.broker.catalogue.quotas import Entity
 from millstream.broker.groups.coordinator import GroupCoordinator
-from millstream.broker.horizon.watch import Watch
+from millstream.broker.horizon.watch import HorizonWatch
 from millstream.broker.net.counters import BrokerCounters
 from millstream.broker.net.deadlines import Deadlines
 from millstream.broker.net.throttling import Throttling
@@ -136,7 +136,7 @@ class Node:
         )
         for topic in self.topics:
             self.configure_topic(topic, self.catalogue.topics[topic.name].config)
-        self.watch = Watch(self.catalogue, clock)
+        self.watch = HorizonWatch(self.catalogue, clock)
         self.maintenance = Maintenance(
             self.catalogue, self.topics, self.logs, self.watch, clock, lambda: self.config
         )

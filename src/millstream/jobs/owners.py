@@ -52,7 +52,7 @@ class Owner:
 
 def owners(admin: Admin, now_ms: int) -> dict[str, Owner]:
     """The owners by group; none if the cluster does not have the topic."""
-    from millstream.client.librdkafka.consume import Reader
+    from millstream.client.librdkafka.consume import PartitionReader
 
     partitions = admin.topics().get(TOPIC, 0)
     if not partitions:
@@ -60,7 +60,9 @@ def owners(admin: Admin, now_ms: int) -> dict[str, Owner]:
     bounds = admin.bounds([TopicPartition(TOPIC, index) for index in range(partitions)])
     newest: dict[bytes, bytes | None] = {}
     starts = {place: bound.start for place, bound in bounds.items()}
-    with Reader(admin.connection, starts, {place: bound.end for place, bound in bounds.items()}) as reader:
+    with PartitionReader(
+        admin.connection, starts, {place: bound.end for place, bound in bounds.items()}
+    ) as reader:
         while not reader.finished:
             for message in reader.read(1000, 0.5):
                 newest[message.key() or b""] = message.value()

@@ -32,7 +32,7 @@ _SAFE_AGAIN = 2  # the danger has passed once more than this many times the warn
 ReaderKey = tuple[str, str, int]  # group, topic, partition
 
 
-class TopicHorizon(NamedTuple):
+class TopicRates(NamedTuple):
     """A topic's rates. ``kept_seconds`` is how far back the topic reaches at these rates, in its fullest
     partition; None if retention has no limit."""
 
@@ -49,13 +49,13 @@ class ReaderHorizon(NamedTuple):
     loss_seconds: float | None
 
 
-class Watch:
+class HorizonWatch:
     """One broker's forecasts. Its attributes have the latest results."""
 
     def __init__(self, catalogue: Catalogue, clock: Clock) -> None:
         self._catalogue = catalogue
         self._clock = clock
-        self.topics: dict[str, TopicHorizon] = {}
+        self.topics: dict[str, TopicRates] = {}
         self.readers: dict[ReaderKey, ReaderHorizon] = {}
         self.disk_free: int | None = None
         self.disk_full_seconds: float | None = None
@@ -75,7 +75,7 @@ class Watch:
         now = self._clock.monotonic()
         records: dict[Partition, Rate] = {}
         received: dict[HostedTopic, Rate] = {}
-        horizons: dict[str, TopicHorizon] = {}
+        horizons: dict[str, TopicRates] = {}
         growing: list[Growing] = []
         by_name: dict[str, HostedTopic] = {}
         for topic in topics:
@@ -181,7 +181,7 @@ class Watch:
 
 def _horizon(
     topic: HostedTopic, received: Rate, records: dict[Partition, Rate]
-) -> tuple[TopicHorizon, list[Growing]]:
+) -> tuple[TopicRates, list[Growing]]:
     rates = [records[partition].per_second for partition in topic.partitions]
     in_all = sum(rates)
     per_record = received.per_second / in_all if in_all else 0.0
@@ -195,7 +195,7 @@ def _horizon(
         if rate and not partition.in_memory:
             room = Retained.on_disk(log.config).room(log.size_bytes, rate * per_record)
             growing.append(Growing(rate * per_record, room))
-    return TopicHorizon(in_all, received.per_second, None if kept == inf else kept), growing
+    return TopicRates(in_all, received.per_second, None if kept == inf else kept), growing
 
 
 def _words(seconds: float) -> str:

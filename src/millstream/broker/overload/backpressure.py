@@ -50,7 +50,7 @@ class HeldRequest(Protocol):
 
 
 IsReading = Callable[[str, str], bool]  # whether a group has live members that may be reading a topic
-Place = tuple[Partition, bool]  # the partition, and whether only its stable records count
+BacklogKey = tuple[Partition, bool]  # the partition, and whether only its stable records count
 
 
 class ConsumerGate:
@@ -123,7 +123,7 @@ class Backpressure:
         self._is_reading = is_reading
         self._clock = clock
         self._gates: dict[str, ConsumerGate] = {}
-        self._holding: Holding[HeldRequest, Place] = Holding()
+        self._holding: Holding[HeldRequest, BacklogKey] = Holding()
         self._closed = False
 
     def __len__(self) -> int:
@@ -204,8 +204,8 @@ class Backpressure:
                     "topic %s: producers are held, because group %s is %d records behind",
                     gate.topic.name, gate.slowest_group, gate.slowest_records,
                 )  # fmt: skip
-        places = frozenset((partition, transactional) for partition in full)
-        self._holding.hold(request, places, now, deadline)
+        backlogs = frozenset((partition, transactional) for partition in full)
+        self._holding.hold(request, backlogs, now, deadline)
         connection.stall(partial(self._holding.forget, request))
         return True
 
@@ -231,8 +231,8 @@ class Backpressure:
         self._closed = True
         self._release()
 
-    def _is_full(self, place: Place) -> bool:
-        partition, transactional = place
+    def _is_full(self, backlog: BacklogKey) -> bool:
+        partition, transactional = backlog
         if self._closed or not partition.topic.partitions:
             return False
         gate = self._gate_at(partition.topic)
@@ -241,7 +241,7 @@ class Backpressure:
     def _release(self) -> None:
         now = self._clock.monotonic()
         for release in self._holding.release(now, self._is_full):
-            for name in {partition.topic.name for partition, _ in release.places}:
+            for name in {partition.topic.name for partition, _ in release.backlogs}:
                 if (gate := self._gates.get(name)) is not None:
                     gate.held_seconds += release.held
             release.token.released(told_ms(release.held, still_full=release.still_full))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from millstream.broker.catalogue.backup import BackupClock, back_up_or_complain
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.horizon.watch import Watch
+from millstream.broker.horizon.watch import HorizonWatch
 from millstream.broker.topics.hosted import HostedTopics
 from millstream.broker.topics.logs import TopicLogs
 from millstream.broker.topics.pacing import yield_if_due
@@ -32,7 +32,7 @@ class Maintenance:
         catalogue: Catalogue,
         topics: HostedTopics,
         logs: TopicLogs,
-        watch: Watch,
+        watch: HorizonWatch,
         clock: Clock,
         config: Callable[[], BrokerConfig],
     ) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from millstream.client.connect import Connection
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.text.position import TopicPartition
 from millstream.core.clock import Clock
 from millstream.core.errors import MillstreamError
@@ -41,7 +41,7 @@ class JobTopic:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._reader: Reader | None = None
+        self._reader: PartitionReader | None = None
         self._places: frozenset[TopicPartition] = frozenset()
         self._next: dict[TopicPartition, int] = {}
         self._caught_up = False
@@ -73,7 +73,7 @@ class JobTopic:
 
     def _read(self, connection: Connection, ends: Mapping[TopicPartition, int]) -> None:
         if self._reader is None:
-            self._reader = Reader(connection, dict.fromkeys(ends, 0))
+            self._reader = PartitionReader(connection, dict.fromkeys(ends, 0))
         deadline = self._clock.monotonic() + _CATCH_UP_S
         newest: dict[str, bytes | None] = {}
         while any(self._next.get(place, 0) < end for place, end in ends.items()):

@@ -18,7 +18,7 @@ from typing import Any
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.text.position import TopicPartition
 from millstream.client.transaction import Transaction
 from millstream.core.errors import MillstreamError
@@ -49,7 +49,7 @@ class TailProgress:
         with Admin(self._connection) as admin:
             bounds = admin.bounds([place], committed_only=True)[place]
         mine = f"{self._name}\n"
-        with Reader(self._connection, {place: bounds.start}, {place: bounds.end}) as reader:
+        with PartitionReader(self._connection, {place: bounds.start}, {place: bounds.end}) as reader:
             while not reader.finished:
                 for record in reader.read(10_000, 0.2):
                     key = (record.key() or b"").decode("utf-8", "replace")
