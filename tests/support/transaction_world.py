@@ -23,7 +23,7 @@ from millstream.broker.catalogue.database import _SCHEMA, CatalogueDatabase, _Ch
 from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.net.counters import BrokerCounters
 from millstream.broker.net.loop_turn import LoopTurn
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.broker.transactions.coordinator import TransactionCoordinator
 from millstream.broker.transactions.transaction import ProducerIdentity
 from millstream.core.clock import ManualClock
@@ -219,8 +219,8 @@ class World:
         self.directory = LogDirectory.open("/data", files=self.disk, clock=self.clock)
         self.database = SteppedDatabase(self.db)
         self.catalogue = Catalogue(database=self.database)
-        hosted: dict[str | bytes, HostedTopic] = {}
-        topic = HostedTopic("out", uuid.UUID(int=1))
+        hosted: dict[str | bytes, LocalTopic] = {}
+        topic = LocalTopic("out", uuid.UUID(int=1))
         hosted["out"] = hosted[topic.id_bytes] = topic
         self.coordinator = TransactionCoordinator(self.catalogue, BrokerConfig(), self.clock, hosted)
         for index in range(PARTITIONS):

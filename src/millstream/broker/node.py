@@ -34,10 +34,10 @@ from millstream.broker.standby.standby import Standby
 from millstream.broker.topics.admin import TopicAdmin
 from millstream.broker.topics.batch_preparation import Preparer, target_of
 from millstream.broker.topics.fetch_sessions import FetchSessions
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.logs import TopicLogs
 from millstream.broker.topics.opening import logs_on_disk, sort_out
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.broker.topics.segment_threads import SegmentThreads
 from millstream.broker.transactions.coordinator import TransactionCoordinator
 from millstream.broker.upkeep.archiving import Archiving
@@ -77,7 +77,7 @@ class Node:
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
         self.throttling = Throttling()
         self.on_quotas: Callable[[], None] | None = None  # tells connections to look up their quotas again
-        self.topics = HostedTopics()
+        self.topics = LocalTopics()
         self.hosted = self.topics.by_key
         self.standby: Standby | None = None  # on a standby: what copies the leader
         self.archiving: Archiving | None = None
@@ -166,7 +166,7 @@ class Node:
             sort_out(disk, self.catalogue, follows=follows)
             opened = logs_on_disk(disk, self.catalogue, is_copy=self.logs.is_copy, follows=follows)
         for topic in self.catalogue.topics.values():
-            hosted = HostedTopic(topic.name, topic.id)
+            hosted = LocalTopic(topic.name, topic.id)
             for index in range(topic.partitions):
                 self.logs.open(hosted, index, topic.config, opened.get((topic.name, index)))
             self.topics.add(hosted)
@@ -245,7 +245,7 @@ class Node:
 
     # Policies of topics
 
-    def configure_topic(self, topic: HostedTopic, config: TopicConfig) -> None:
+    def configure_topic(self, topic: LocalTopic, config: TopicConfig) -> None:
         """Apply the settings for compression, copies and backpressure to a topic's partitions."""
         topic.keep_as(target_of(config))
         topic.copies = 1 if topic.in_memory else config.min_insync_replicas
@@ -254,10 +254,10 @@ class Node:
         self.backpressure.configure(topic, config)
         self.in_sync.look()
 
-    def drop_topic(self, topic: HostedTopic) -> None:
+    def drop_topic(self, topic: LocalTopic) -> None:
         self.backpressure.forget_topic(topic)
 
-    def archived_prefix(self, topic: HostedTopic) -> tuple[str, int]:
+    def archived_prefix(self, topic: LocalTopic) -> tuple[str, int]:
         return self.archiving.to_remove(topic) if self.archiving is not None else ("", 0)
 
     # Settings

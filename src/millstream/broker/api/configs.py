@@ -19,7 +19,7 @@ from millstream.broker.catalogue.topic_names import check_topic_name
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
 from millstream.broker.overload.description import memory_state, overload_state
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.broker.upkeep.compaction_status import compaction_state
 from millstream.broker.upkeep.stopped_logs import stopped_state, uncompacted_state
 from millstream.core.config import (
@@ -195,7 +195,7 @@ _OF_TOPICS_ONLY = frozenset(
 )
 
 
-def _state_entries(node: Node, topic: HostedTopic) -> list[Entry]:
+def _state_entries(node: Node, topic: LocalTopic) -> list[Entry]:
     """Read-only entries that tell how a topic is doing."""
     states = (
         (_STATE, overload_state(topic, node.backpressure, node.memory, node.logs.full)),

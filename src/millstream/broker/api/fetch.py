@@ -26,7 +26,7 @@ from millstream.broker.api.repeated_requests import FetchShape
 from millstream.broker.net.connection import Slot
 from millstream.broker.node import Node
 from millstream.broker.topics.fetch_sessions import FetchSession, Followed, SessionError
-from millstream.broker.topics.partition import HostedTopic, Partition, Shared
+from millstream.broker.topics.partition import LocalTopic, Partition, Shared
 from millstream.core.errors import LogError, OffsetArchived, ProtocolError
 from millstream.core.kafka_errors import (
     FENCED_LEADER_EPOCH,
@@ -70,7 +70,7 @@ Archived = tuple[PartitionLog, int, int]
 serves_directly(FETCH, versions=(FIRST, LAST))
 
 # The content of a response: a topic, or the name or id of a missing one, and its partitions' results.
-TopicResults = list[tuple[HostedTopic | TopicKey, list[FetchResult]]]
+TopicResults = list[tuple[LocalTopic | TopicKey, list[FetchResult]]]
 
 
 def _read_request(
@@ -175,7 +175,7 @@ class FetchReading:
     def __init__(self) -> None:
         self.archived: list[Archived] = []  # what has to be read from the archive
         self.topics: TopicResults = []
-        self.followed: list[tuple[Followed, HostedTopic | TopicKey, FetchResult]] = []  # of a session
+        self.followed: list[tuple[Followed, LocalTopic | TopicKey, FetchResult]] = []  # of a session
         self.size = 0
         self.failed = False
 
@@ -186,7 +186,7 @@ class FetchReading:
         if session is None:
             return self.body(version)
         everything = request.session_epoch == 0
-        by_topic: dict[int, tuple[HostedTopic | TopicKey, list[FetchResult]]] = {}
+        by_topic: dict[int, tuple[LocalTopic | TopicKey, list[FetchResult]]] = {}
         for followed, topic, fetched in sliced(self.followed):
             if followed.is_news(fetched) or everything:
                 by_topic.setdefault(id(topic), (topic, []))[1].append(fetched)
@@ -198,7 +198,7 @@ class FetchReading:
     def body(self, version: int, session_id: int = NO_SESSION) -> list[Part]:
         topics = []
         for topic, fetched in sliced(self.topics):
-            if isinstance(topic, HostedTopic):
+            if isinstance(topic, LocalTopic):
                 head = topic.head(version)
             else:
                 head = topic_head(version, str(topic), topic if isinstance(topic, bytes) else b"")
@@ -208,7 +208,7 @@ class FetchReading:
 
     def count_sent(self) -> None:
         for topic, fetched in sliced(self.topics):
-            if isinstance(topic, HostedTopic):
+            if isinstance(topic, LocalTopic):
                 for result in fetched if len(fetched) < MANY else sliced(fetched):
                     if result.records is not None:
                         topic.bytes_out += result.records.size
@@ -431,7 +431,7 @@ def _read_session(
 
 
 def _read_one(
-    topic: HostedTopic | None,
+    topic: LocalTopic | None,
     key: TopicKey,
     wanted: FetchPartition,
     left: int,
@@ -512,7 +512,7 @@ def _from_archive(
 
 
 def _ask_archive(
-    reading: FetchReading, fetched: FetchResult, topic: HostedTopic | None, wanted: FetchPartition, left: int
+    reading: FetchReading, fetched: FetchResult, topic: LocalTopic | None, wanted: FetchPartition, left: int
 ) -> FetchResult:
     """Note that a partition's records have to be read from the archive. Until then it returns none."""
     index, _, offset, _, max_bytes = wanted

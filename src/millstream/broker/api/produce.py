@@ -21,7 +21,7 @@ from millstream.broker.api.node_connection import NodeConnection
 from millstream.broker.api.repeated_requests import ProduceShape
 from millstream.broker.net.connection import Slot
 from millstream.broker.topics.batch_preparation import Prepared, Ready, Want, prepare_here, wanted_of
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.broker.transactions.coordinator import IMPLICIT_FROM
 from millstream.core.errors import AppendRefused, LogError, ProtocolError
 from millstream.core.kafka_errors import (
@@ -182,7 +182,7 @@ class ProduceSlot(Slot):
         self.correlation_id = correlation_id
         self.acks = acks
         self.needs_sync = acks == -1
-        self.results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]] = []
+        self.results: list[tuple[LocalTopic | str | bytes, list[PartitionResult]]] = []
         self.places: list[tuple[int, int]] = []  # where the records are in the results
         self.left = 0  # waits for: each partition's outcome, the appends, its release if held
         self.throttle_ms = 0
@@ -396,7 +396,7 @@ def _append_all(
 def _append(
     connection: NodeConnection,
     now_ms: int,
-    topic: HostedTopic | None,
+    topic: LocalTopic | None,
     key: str | bytes,
     records: PartitionRecords,
     view: memoryview,
@@ -475,7 +475,7 @@ def _answer(
     version: int,
     correlation_id: int,
     acks: int,
-    results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
+    results: list[tuple[LocalTopic | str | bytes, list[PartitionResult]]],
     throttle_ms: int = 0,
 ) -> None:
     if acks == 0:
@@ -488,7 +488,7 @@ def _answer(
 def _encode(
     version: int,
     correlation_id: int,
-    results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
+    results: list[tuple[LocalTopic | str | bytes, list[PartitionResult]]],
     throttle_ms: int = 0,
 ) -> bytes:
     named = [(*_names(topic), of_topic) for topic, of_topic in sliced(results)]
@@ -496,7 +496,7 @@ def _encode(
     return frame(correlation_id, body, tags=version >= FLEXIBLE)
 
 
-def _names(topic: HostedTopic | str | bytes) -> tuple[str, bytes]:
-    if isinstance(topic, HostedTopic):
+def _names(topic: LocalTopic | str | bytes) -> tuple[str, bytes]:
+    if isinstance(topic, LocalTopic):
         return topic.name, topic.id_bytes
     return ("", topic) if isinstance(topic, bytes) else (topic, bytes(16))

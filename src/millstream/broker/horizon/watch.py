@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.horizon.rates import Rate
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.core.clock import Clock
 from millstream.core.config import BrokerConfig
 from millstream.core.horizon import Growing, ReaderPace, Retained, seconds_to_loss, seconds_until_full
@@ -60,7 +60,7 @@ class HorizonWatch:
         self.disk_free: int | None = None
         self.disk_full_seconds: float | None = None
         self._records: dict[Partition, Rate] = {}
-        self._bytes: dict[HostedTopic, Rate] = {}
+        self._bytes: dict[LocalTopic, Rate] = {}
         self._read: dict[ReaderKey, Rate] = {}
         self._times: dict[ReaderKey, tuple[int, int]] = {}  # committed offset, time of the record there
         self._warned: set[ReaderKey | None] = set()  # what was warned about; None is the disk
@@ -68,16 +68,16 @@ class HorizonWatch:
     def look(
         self,
         config: BrokerConfig,
-        topics: Iterable[HostedTopic],
+        topics: Iterable[LocalTopic],
         free_bytes: Callable[[], int | None],
     ) -> Iterator[None]:
         """Update all forecasts once, in short steps."""
         now = self._clock.monotonic()
         records: dict[Partition, Rate] = {}
-        received: dict[HostedTopic, Rate] = {}
+        received: dict[LocalTopic, Rate] = {}
         horizons: dict[str, TopicRates] = {}
         growing: list[Growing] = []
-        by_name: dict[str, HostedTopic] = {}
+        by_name: dict[str, LocalTopic] = {}
         for topic in topics:
             by_name[topic.name] = topic
             rate = received[topic] = self._bytes.get(topic) or Rate()
@@ -97,7 +97,7 @@ class HorizonWatch:
         yield
         yield from self._look_at_readers(by_name, now, config.millstream_group_loss_warning_ms / 1000)
 
-    def _look_at_readers(self, topics: dict[str, HostedTopic], now: float, warn_at: float) -> Iterator[None]:
+    def _look_at_readers(self, topics: dict[str, LocalTopic], now: float, warn_at: float) -> Iterator[None]:
         read: dict[ReaderKey, Rate] = {}
         times: dict[ReaderKey, tuple[int, int]] = {}
         readers: dict[ReaderKey, ReaderHorizon] = {}
@@ -180,7 +180,7 @@ class HorizonWatch:
 
 
 def _horizon(
-    topic: HostedTopic, received: Rate, records: dict[Partition, Rate]
+    topic: LocalTopic, received: Rate, records: dict[Partition, Rate]
 ) -> tuple[TopicRates, list[Growing]]:
     rates = [records[partition].per_second for partition in topic.partitions]
     in_all = sum(rates)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.catalogue.lineage import Promotion, descends
 from millstream.broker.standby.role import Broker, Role
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.partition import Partition, Shared
 from millstream.core.clock import Clock
 from millstream.core.errors import BrokerUnavailable, RequestRefused
@@ -69,7 +69,7 @@ class LeaderState(NamedTuple):
     """What standbys are told about."""
 
     catalogue: Catalogue
-    topics: HostedTopics
+    topics: LocalTopics
     clock: Clock
     data_path: str
 

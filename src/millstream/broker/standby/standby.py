@@ -42,7 +42,7 @@ from millstream.broker.standby.leader_link import LeaderLink
 from millstream.broker.standby.promotion import PromotionVerdict, StandbyState, judge
 from millstream.broker.standby.role import Broker, Role
 from millstream.broker.topics.admin import TopicAdmin
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.logs import TopicLogs
 from millstream.broker.topics.pacing import yield_if_due
 from millstream.broker.topics.partition import Partition
@@ -106,7 +106,7 @@ class Standby:
         role: Role,
         catalogue: Catalogue,
         state: copy_state.CopyState,
-        topics: HostedTopics,
+        topics: LocalTopics,
         topic_admin: TopicAdmin,
         logs: TopicLogs,
         checkpoint: Callable[[], None],

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.broker.topics.threads import Threads
 from millstream.core.errors import CorruptBatch
 from millstream.core.loop_slices import MANY, sliced
@@ -73,9 +73,7 @@ def target_of(config: TopicConfig) -> Target | None:
     return None
 
 
-def wanted_of(
-    request: ProduceRequest, hosted: Mapping[TopicKey, HostedTopic], view: memoryview
-) -> list[Want]:
+def wanted_of(request: ProduceRequest, hosted: Mapping[TopicKey, LocalTopic], view: memoryview) -> list[Want]:
     """The batches of a request that have to be decompressed or compressed."""
     found = []
     for key, wanted in request.topics if len(request.topics) < MANY else sliced(request.topics):

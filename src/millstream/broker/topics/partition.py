@@ -106,7 +106,7 @@ class Gate(Protocol):
         """The backlog of each partition."""
 
 
-class HostedTopic:
+class LocalTopic:
     """A topic with its partitions, looked up by name or by the bytes of its id."""
 
     __slots__ = (
@@ -188,7 +188,7 @@ class Partition:
         "waiters",
     )
 
-    def __init__(self, topic: HostedTopic, index: int, log: PartitionLog, *, in_memory: bool) -> None:
+    def __init__(self, topic: LocalTopic, index: int, log: PartitionLog, *, in_memory: bool) -> None:
         self.in_memory = in_memory  # a sync takes no time
         self.in_sync: Copies | None = None  # where acks=all waits for standbys; None: it does not wait
         self.topic = topic

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.groups.committed_offset import OffsetToCommit
-from millstream.broker.topics.partition import AppendTurn, HostedTopic, Partition
+from millstream.broker.topics.partition import AppendTurn, LocalTopic, Partition
 from millstream.broker.topics.syncing import Syncer
 from millstream.broker.transactions.decisions import NOTHING_ADDED, AddedToTransaction, OwedMarker
 from millstream.broker.transactions.markers import Markers
@@ -90,7 +90,7 @@ class TransactionCoordinator:
         catalogue: Catalogue,
         config: BrokerConfig,
         clock: Clock,
-        hosted: Mapping[TopicKey, HostedTopic],
+        hosted: Mapping[TopicKey, LocalTopic],
     ) -> None:
         self._catalogue = catalogue
         self._decisions = catalogue.decisions

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from millstream.broker.topics.partition import AppendTurn, HostedTopic, Partition
+from millstream.broker.topics.partition import AppendTurn, LocalTopic, Partition
 from millstream.broker.topics.syncing import Syncer
 from millstream.broker.transactions.decisions import OwedMarker, TransactionDecisions
 from millstream.core.clock import Clock
@@ -74,7 +74,7 @@ class Markers:
     """All owed markers of one broker. Lives on the server's loop."""
 
     def __init__(
-        self, decisions: TransactionDecisions, hosted: Mapping[TopicKey, HostedTopic], clock: Clock
+        self, decisions: TransactionDecisions, hosted: Mapping[TopicKey, LocalTopic], clock: Clock
     ) -> None:
         self._decisions = decisions
         self._hosted = hosted

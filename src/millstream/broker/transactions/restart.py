@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from millstream.broker.topics.partition import AppendTurn, HostedTopic
+from millstream.broker.topics.partition import AppendTurn, LocalTopic
 from millstream.broker.transactions.decisions import OwedMarker, TransactionDecisions
 from millstream.broker.transactions.markers import Markers
 from millstream.broker.transactions.transaction import ProducerIdentity
@@ -26,7 +26,7 @@ def resume_transactions(
     ids: TransactionalIds,
     decisions: TransactionDecisions,
     markers: Markers,
-    hosted: Mapping[TopicKey, HostedTopic],
+    hosted: Mapping[TopicKey, LocalTopic],
     turn: AppendTurn,
 ) -> None:
     """Settle all transactions; see the module's description."""
@@ -76,7 +76,7 @@ def _finish(
 
 
 def _adopt_open(
-    ids: TransactionalIds, markers: Markers, hosted: Mapping[TopicKey, HostedTopic]
+    ids: TransactionalIds, markers: Markers, hosted: Mapping[TopicKey, LocalTopic]
 ) -> list[OwedMarker]:
     """Assign the transactions that are open in the logs to their transactional ids. Returns the markers that
     abort those of no id."""

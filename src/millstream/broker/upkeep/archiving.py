@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.broker.topics.segment_threads import SegmentThreads
 from millstream.broker.topics.syncing import Syncer
 from millstream.broker.topics.threads import Threads
@@ -103,11 +103,11 @@ class Archiving:
         if not all(came_back):
             _log.warning("the archive %s does not answer; the broker shuts down without it", self.store.url)
 
-    def prefix(self, topic: HostedTopic) -> str:
+    def prefix(self, topic: LocalTopic) -> str:
         """The path of a topic's objects. The id in it keeps apart topics that had the same name."""
         return f"{self._catalogue.cluster_id}/{topic.name}-{topic.id.hex}"
 
-    def to_remove(self, topic: HostedTopic) -> tuple[str, int]:
+    def to_remove(self, topic: LocalTopic) -> tuple[str, int]:
         """The prefix of a topic that is about to be deleted, or "" if the archive has nothing of it, and when
         its objects may be removed."""
         logs = [partition.log for partition in topic.partitions]

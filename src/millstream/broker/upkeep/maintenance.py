@@ -13,7 +13,7 @@ from pathlib import Path
 from millstream.broker.catalogue.backup import BackupClock, back_up_or_complain
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.horizon.watch import HorizonWatch
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.logs import TopicLogs
 from millstream.broker.topics.pacing import yield_if_due
 from millstream.broker.topics.syncing import Syncer
@@ -30,7 +30,7 @@ class Maintenance:
     def __init__(
         self,
         catalogue: Catalogue,
-        topics: HostedTopics,
+        topics: LocalTopics,
         logs: TopicLogs,
         watch: HorizonWatch,
         clock: Clock,
