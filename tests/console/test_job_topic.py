@@ -11,7 +11,7 @@ from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
-from millstream.console.observing.job_topic import HeardJob, JobTopic
+from millstream.console.observing.job_topic import JobTopic, LastReport
 from millstream.core.clock import ManualClock
 from millstream.jobs.report import TOPIC, JobStatus, encoded
 from tests.support.waiting import wait_for
@@ -42,7 +42,7 @@ class Followed:
         sender.send([Outgoing(value, key.encode()) for key, value in records])
         assert sender.finish(20)
 
-    def look(self) -> dict[str, HeardJob]:
+    def look(self) -> dict[str, LastReport]:
         with Admin(self.connection) as admin:
             ends = admin.ends(admin.partitions([TOPIC])) if TOPIC in admin.topics() else {}
         return self.topic.look(self.connection, ends)

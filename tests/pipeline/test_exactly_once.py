@@ -20,7 +20,7 @@ from millstream.core.errors import TopologyError
 from millstream.pipeline.run.delivery import batch_tasks
 from millstream.pipeline.run.delivery.delivery import Delivery
 from millstream.pipeline.run.delivery.ledger import LedgerProblem
-from millstream.pipeline.run.delivery.transactions import QueryTransactions, TakenOver
+from millstream.pipeline.run.delivery.transactions import JobTakenOver, QueryTransactions
 from tests.pipeline.test_job import payment
 from tests.support.counting_job import Scene
 from tests.support.waiting import wait_for
@@ -163,7 +163,7 @@ def test_a_run_that_was_taken_over_says_so_and_ends(scene: Scene) -> None:
         cluster.close()
         scene.produce(payment("a", 7, 2))
         error = wait_for(job.failed, timeout=400, what="the job has noticed")
-        assert isinstance(error, TakenOver)
+        assert isinstance(error, JobTakenOver)
         assert "another run of this job has taken over" in str(error)
         assert len(scene.read("all", "read_uncommitted")) == 1  # it had not even begun
     finally:
@@ -188,7 +188,7 @@ def test_an_idle_job_keeps_its_ledger_and_its_fencing_alive(scene: Scene) -> Non
         assert job.failed() is None
         TransactionClient(cluster).init(scene.name, 60_000)
         delivery.refresh(after_s=0)
-        assert isinstance(job.failed(), TakenOver)
+        assert isinstance(job.failed(), JobTakenOver)
         cluster.close()
     finally:
         job.stop()

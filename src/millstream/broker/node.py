@@ -32,7 +32,7 @@ from millstream.broker.standby.promotion import succeed
 from millstream.broker.standby.role import Broker, Role
 from millstream.broker.standby.standby import Standby
 from millstream.broker.topics.admin import TopicAdmin
-from millstream.broker.topics.batch_preparation import Preparer, target_of
+from millstream.broker.topics.batch_preparation import BatchPreparer, target_of
 from millstream.broker.topics.fetch_sessions import FetchSessions
 from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.logs import TopicLogs
@@ -73,7 +73,7 @@ class Node:
         self.counters = BrokerCounters()
         self.deadlines = Deadlines(loop, clock)
         self.segment_threads = SegmentThreads(loop)
-        self.preparer = Preparer(loop)
+        self.preparer = BatchPreparer(loop)
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
         self.throttling = Throttling()
         self.on_quotas: Callable[[], None] | None = None  # tells connections to look up their quotas again

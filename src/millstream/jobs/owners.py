@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
-from millstream.jobs.report import RUNNING, TOPIC, Shown, state_now
+from millstream.jobs.report import RUNNING, TOPIC, DisplayedState, state_now
 
 if TYPE_CHECKING:
     from millstream.client.librdkafka.admin import Admin
@@ -27,7 +27,7 @@ class Owner:
     """A job that records in a group's offsets which of its batches are done."""
 
     job: str
-    state: Shown
+    state: DisplayedState
     host: str = ""
     pid: int = 0
 

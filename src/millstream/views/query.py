@@ -31,7 +31,7 @@ class QueryLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """The answer to a query. ``cut`` is the limit at which it was cut off; None if it is complete."""
 
     columns: list[str]
@@ -39,7 +39,7 @@ class Answer:
     cut: Literal["rows", "bytes"] | None = None
 
 
-Ask = Callable[[str], Answer]
+RunQuery = Callable[[str], QueryResult]
 
 
 class QueryRefused(MillstreamError):

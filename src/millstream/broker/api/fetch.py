@@ -25,7 +25,7 @@ from millstream.broker.api.node_connection import NodeConnection
 from millstream.broker.api.repeated_requests import FetchShape
 from millstream.broker.net.connection import Slot
 from millstream.broker.node import Node
-from millstream.broker.topics.fetch_sessions import FetchSession, Followed, SessionError
+from millstream.broker.topics.fetch_sessions import FetchSession, SessionError, SessionPartition
 from millstream.broker.topics.partition import LocalTopic, Partition, Shared
 from millstream.core.errors import LogError, OffsetArchived, ProtocolError
 from millstream.core.kafka_errors import (
@@ -175,7 +175,7 @@ class FetchReading:
     def __init__(self) -> None:
         self.archived: list[Archived] = []  # what has to be read from the archive
         self.topics: TopicResults = []
-        self.followed: list[tuple[Followed, LocalTopic | TopicKey, FetchResult]] = []  # of a session
+        self.followed: list[tuple[SessionPartition, LocalTopic | TopicKey, FetchResult]] = []  # of a session
         self.size = 0
         self.failed = False
 

@@ -20,7 +20,13 @@ from millstream.broker.api.handlers import serves_directly
 from millstream.broker.api.node_connection import NodeConnection
 from millstream.broker.api.repeated_requests import ProduceShape
 from millstream.broker.net.connection import Slot
-from millstream.broker.topics.batch_preparation import Prepared, Ready, Want, prepare_here, wanted_of
+from millstream.broker.topics.batch_preparation import (
+    BatchToPrepare,
+    PreparedBatch,
+    PreparedBatches,
+    prepare_here,
+    wanted_of,
+)
 from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.broker.transactions.coordinator import IMPLICIT_FROM
 from millstream.core.errors import AppendRefused, LogError, ProtocolError
@@ -34,7 +40,7 @@ from millstream.core.kafka_errors import (
 )
 from millstream.core.loop_slices import MANY, sliced
 from millstream.log.transactions import RequestTransaction
-from millstream.log.validation import CheckApart, Verdict
+from millstream.log.validation import CheckOnThread, Verdict
 from millstream.wire.api_keys import PRODUCE
 from millstream.wire.frame import HEAD_SIZE, INT, frame, skip_client_id
 from millstream.wire.hot.produce import (
@@ -53,7 +59,7 @@ from millstream.wire.hot.produce import (
 # Advertised from 0: librdkafka silently stops compressing if the lowest version is higher.
 serves_directly(PRODUCE, versions=(FIRST, LAST), advertised_from=0)
 
-_AS_IT_IS = Ready()
+_AS_IT_IS = PreparedBatch()
 MANY_PARTITIONS = 250  # partitions of one request from which it is processed in slices
 
 _unpack_int = INT.unpack_from
@@ -105,7 +111,7 @@ def produce(
                     connection, partition, view[start:end], version, correlation_id, acks, transaction
                 )
                 return
-            except CheckApart:
+            except CheckOnThread:
                 pass  # nothing has changed yet; threads check the records first
     _produce_any(connection, buffer, view, position, stop, version, correlation_id)
 
@@ -275,7 +281,7 @@ def _handle(
 def _prepare_apart(
     connection: NodeConnection,
     request: ProduceRequest,
-    wants: list[Want],
+    wants: list[BatchToPrepare],
     received: memoryview,
     shift: int,
     version: int,
@@ -292,7 +298,7 @@ def _prepare_apart(
     frame[:size] = received
     view = memoryview(frame)
 
-    def ended(found: Future[tuple[ProduceRequest, Prepared]]) -> None:
+    def ended(found: Future[tuple[ProduceRequest, PreparedBatches]]) -> None:
         def append() -> None:
             copied, prepared = found.result()
             _append_all(connection, copied, prepared, view, 0, size, version, correlation_id)
@@ -310,7 +316,7 @@ def _prepare_apart(
 def _append_all(
     connection: NodeConnection,
     request: ProduceRequest,
-    prepared: Prepared,
+    prepared: PreparedBatches,
     view: memoryview,
     header_at: int,
     stop: int,
@@ -403,7 +409,7 @@ def _append(
     version: int,
     acks: int,
     transaction: RequestTransaction | None,
-    ready: Ready,
+    ready: PreparedBatch,
 ) -> tuple[PartitionResult, Partition | None]:
     """Append one partition's records. If they were taken, also returns the partition, which settles them."""
     index, _, start, end = records

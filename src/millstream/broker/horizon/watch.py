@@ -21,7 +21,7 @@ from millstream.broker.horizon.rates import Rate
 from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.core.clock import Clock
 from millstream.core.config import BrokerConfig
-from millstream.core.horizon import Growing, ReaderPace, Retained, seconds_to_loss, seconds_until_full
+from millstream.core.horizon import LogGrowth, ReaderPace, TopicRetention, seconds_to_loss, seconds_until_full
 from millstream.log.times import times_at
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class HorizonWatch:
         records: dict[Partition, Rate] = {}
         received: dict[LocalTopic, Rate] = {}
         horizons: dict[str, TopicRates] = {}
-        growing: list[Growing] = []
+        growing: list[LogGrowth] = []
         by_name: dict[str, LocalTopic] = {}
         for topic in topics:
             by_name[topic.name] = topic
@@ -148,7 +148,7 @@ class HorizonWatch:
             self._records[partition].per_second if partition in self._records else 0.0,
             rate.per_second,
         )
-        return ReaderHorizon(behind, seconds_to_loss(Retained.by(log.config), reader))
+        return ReaderHorizon(behind, seconds_to_loss(TopicRetention.by(log.config), reader))
 
     def _warn_of_loss(self, key: ReaderKey, seconds: float | None, warn_at: float) -> None:
         if self._newly_near(key, seconds, warn_at):
@@ -181,7 +181,7 @@ class HorizonWatch:
 
 def _horizon(
     topic: LocalTopic, received: Rate, records: dict[Partition, Rate]
-) -> tuple[TopicRates, list[Growing]]:
+) -> tuple[TopicRates, list[LogGrowth]]:
     rates = [records[partition].per_second for partition in topic.partitions]
     in_all = sum(rates)
     per_record = received.per_second / in_all if in_all else 0.0
@@ -189,12 +189,12 @@ def _horizon(
     growing = []
     for partition, rate in zip(topic.partitions, rates, strict=True):
         log = partition.log
-        keeping = Retained.by(log.config)
+        keeping = TopicRetention.by(log.config)
         seconds = keeping.kept_seconds(rate * per_record)
         kept = min(kept, inf if seconds is None else seconds)
         if rate and not partition.in_memory:
-            room = Retained.on_disk(log.config).room(log.size_bytes, rate * per_record)
-            growing.append(Growing(rate * per_record, room))
+            room = TopicRetention.on_disk(log.config).room(log.size_bytes, rate * per_record)
+            growing.append(LogGrowth(rate * per_record, room))
     return TopicRates(in_all, received.per_second, None if kept == inf else kept), growing
 
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.net.deadlines import Deadlines
 from millstream.broker.standby.followers import Follower
-from millstream.broker.topics.partition import Partition, Unsettled
+from millstream.broker.topics.partition import Partition, PendingAppend
 from millstream.core.clock import Clock
 from millstream.core.config import BrokerConfig
 from millstream.core.errors import LogError, RequestRefused
@@ -47,7 +47,7 @@ class _Wait:
     __slots__ = ("_in_sync", "offset", "partition", "place", "request", "tick")
 
     def __init__(
-        self, in_sync: InSync, partition: Partition, offset: int, request: Unsettled, place: int
+        self, in_sync: InSync, partition: Partition, offset: int, request: PendingAppend, place: int
     ) -> None:
         self._in_sync = in_sync
         self.partition = partition
@@ -101,7 +101,7 @@ class InSync:
 
     # Records
 
-    def wait(self, partition: Partition, offset: int, request: Unsettled, place: int) -> None:
+    def wait(self, partition: Partition, offset: int, request: PendingAppend, place: int) -> None:
         """Settle the request once enough standbys have the log up to ``offset``. Here it is synced."""
         wait = _Wait(self, partition, offset, request, place)
         wait.tick = self._deadlines.add(wait, request.timeout_ms / 1000)

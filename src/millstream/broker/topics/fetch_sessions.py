@@ -49,7 +49,7 @@ class SessionError(Exception):
         self.code = code
 
 
-class Followed:
+class SessionPartition:
     """A partition of a session: what the reader asked for, and what it was last told."""
 
     __slots__ = ("high_watermark", "key", "start_offset", "wanted")
@@ -82,7 +82,7 @@ class FetchSession:
         self.epoch = 1  # expected in the next request
         self.by_id = by_id
         self.last_used = now
-        self.partitions: dict[tuple[TopicKey, int], Followed] = {}
+        self.partitions: dict[tuple[TopicKey, int], SessionPartition] = {}
 
     def follow(self, topics: Iterable[tuple[TopicKey, Sequence[FetchPartition]]]) -> None:
         partitions = self.partitions
@@ -90,7 +90,7 @@ class FetchSession:
             for wanted in sliced(of_topic):
                 followed = partitions.get((key, wanted[0]))
                 if followed is None:
-                    partitions[key, wanted[0]] = Followed(key, wanted)
+                    partitions[key, wanted[0]] = SessionPartition(key, wanted)
                 else:
                     followed.wanted = wanted
 
@@ -99,7 +99,7 @@ class FetchSession:
             for partition in sliced(of_topic):
                 self.partitions.pop((key, partition), None)
 
-    def move_to_end(self, followed: Followed) -> None:
+    def move_to_end(self, followed: SessionPartition) -> None:
         """Make a partition that was just served the last one in the next response, so that none starves."""
         at = (followed.key, followed.wanted[0])
         if at in self.partitions:

@@ -11,7 +11,7 @@ from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.core.errors import LogError, MillstreamError
 from millstream.core.kafka_errors import KAFKA_STORAGE_ERROR
 from millstream.core.topic_config import TopicConfig
-from millstream.log.directory import LogDirectory, Wanted
+from millstream.log.directory import LogDirectory, LogToOpen
 from millstream.log.memory_directory import MemoryDirectory
 from millstream.log.partition import PartitionLog
 
@@ -88,7 +88,7 @@ class TopicLogs:
         """Open the log of an offline partition whose missing records are in the archive."""
         assert self.disk is not None
         log = self.disk.reopen(
-            Wanted(partition.topic.name, partition.index, partition.log.config, partition.topic.id)
+            LogToOpen(partition.topic.name, partition.index, partition.log.config, partition.topic.id)
         )
         self._connect(log)
         partition.log = log

@@ -24,7 +24,7 @@ MANY = 1 << 62  # bytes; more than any long poll waits for
 _TOGETHER = 50  # long polls that are answered before their responses are sent
 
 
-class Unsettled(Protocol):
+class PendingAppend(Protocol):
     """A Produce request, or anything else that waits until its records are safe or lost."""
 
     needs_sync: bool
@@ -84,7 +84,7 @@ class Copies(Protocol):
     def too_few(self, partition: Partition) -> LogError | None:
         """Why records for ``acks=all`` can't be taken; None if they can."""
 
-    def wait(self, partition: Partition, offset: int, request: Unsettled, place: int) -> None:
+    def wait(self, partition: Partition, offset: int, request: PendingAppend, place: int) -> None:
         """Settle the request once enough copies have the log up to ``offset``."""
 
     def forget(self, partition: Partition) -> None:
@@ -201,9 +201,9 @@ class Partition:
         self.is_staged = False
         self.turn_bytes = 0
         self.unwritten: list[tuple[Acknowledged, int, int, int]] = []
-        self.unsettled: list[tuple[Unsettled, int]] = []
+        self.unsettled: list[tuple[PendingAppend, int]] = []
         # Beyond the turn: the requests that wait for a sync up to an offset, and the long polls.
-        self.awaiting_sync: list[tuple[int, Unsettled, int]] = []
+        self.awaiting_sync: list[tuple[int, PendingAppend, int]] = []
         self.is_syncing = False
         self.sync_again = False
         self.waiters: dict[Waiter, None] = {}
@@ -266,7 +266,7 @@ class Partition:
             else:
                 self._settle(written, request, place)
 
-    def _settle(self, offset: int, request: Unsettled, place: int) -> None:
+    def _settle(self, offset: int, request: PendingAppend, place: int) -> None:
         """Records below ``offset`` are as safe on this machine as requested: wait for standbys, or settle."""
         if self.in_sync is not None and request.needs_sync and request.timeout_ms >= 0:
             self.in_sync.wait(self, offset, request, place)

@@ -49,7 +49,7 @@ from millstream.log.partition import PartitionLog
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Arrived = Callable[[ArchiveRead | LogError], None]
+OnArchiveRead = Callable[[ArchiveRead | LogError], None]
 
 _MARK = "millstream-archive.json"
 _AHEAD_THREADS = 2
@@ -81,7 +81,7 @@ class Archiving:
         self._ahead = Threads(_AHEAD_THREADS, "millstream-ahead")
         self.blocks = Blocks(self.store, config.millstream_archive_cache_bytes, self._ahead)
         self._reader = ArchiveReader(self.blocks, clock.monotonic)
-        self._reading: dict[tuple[PartitionLog, int, int, bool], list[Arrived]] = {}
+        self._reading: dict[tuple[PartitionLog, int, int, bool], list[OnArchiveRead]] = {}
         self._pace = Pace(clock)
         self._complaints = RateLimited(_log)
         self.is_away = False
@@ -297,7 +297,7 @@ class Archiving:
     # Reading
 
     def read(
-        self, log: PartitionLog, offset: int, max_bytes: int, *, committed: bool, arrived: Arrived
+        self, log: PartitionLog, offset: int, max_bytes: int, *, committed: bool, arrived: OnArchiveRead
     ) -> None:
         """Read batches that are only in the archive.
 

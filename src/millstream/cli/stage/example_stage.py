@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli.stage.example_panel import ExamplePicture, display, ending
-from millstream.cli.stage.stage import Enough, Stage, remove
+from millstream.cli.stage.stage import Stage, StoppedByUser, remove
 from millstream.cli.terminal.signals import Interrupts
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
@@ -63,7 +63,7 @@ def play(
             if home is not None:
                 stage.look_around()
                 stage.stay()
-        except Enough:
+        except StoppedByUser:
             print("the example was stopped", flush=True)
             return 0
     return 0 if good else 1

@@ -25,7 +25,7 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class HeardJob:
+class LastReport:
     """The last report of a job. ``heard_ms`` is when it arrived, by the console's clock, because the job's
     clock may be wrong. For a report read before the console had caught up, it is the time in the report.
     """
@@ -45,10 +45,10 @@ class JobTopic:
         self._places: frozenset[TopicPartition] = frozenset()
         self._next: dict[TopicPartition, int] = {}
         self._caught_up = False
-        self.jobs: dict[str, HeardJob] = {}
+        self.jobs: dict[str, LastReport] = {}
         self.unreadable: frozenset[str] = frozenset()
 
-    def look(self, connection: Connection, ends: Mapping[TopicPartition, int]) -> dict[str, HeardJob]:
+    def look(self, connection: Connection, ends: Mapping[TopicPartition, int]) -> dict[str, LastReport]:
         """Read new reports, up to the given ends of the partitions."""
         own = {place: end for place, end in ends.items() if place.topic == TOPIC}
         # An end that has moved back: the topic was deleted and created again under its name.
@@ -99,7 +99,7 @@ class JobTopic:
             if status is None:
                 unreadable.add(key)
             else:
-                jobs[key] = HeardJob(status, self._clock.now_ms() if live else status.at_ms)
+                jobs[key] = LastReport(status, self._clock.now_ms() if live else status.at_ms)
         self.jobs, self.unreadable = jobs, frozenset(unreadable)
 
 

@@ -54,7 +54,7 @@ class HighestCommits(NamedTuple):
         return found
 
 
-class Known(NamedTuple):
+class LogFacts(NamedTuple):
     """What is known of a partition's log apart from its files."""
 
     recovery_point: int = 0
@@ -83,7 +83,7 @@ class Known(NamedTuple):
                 reasons.append(f"group {self.commits.read_group} committed offset {self.commits.read_offset}")
         return ", and ".join(reasons)
 
-    def without_directory(self) -> Known:
+    def without_directory(self) -> LogFacts:
         """The same for a log whose directory is missing. There was one if any group ever committed."""
         offset, group = self.commits[:2]
         return self._replace(commits=self.commits._replace(read_offset=offset, read_group=group))
@@ -97,7 +97,7 @@ def began_before(epochs: Sequence[tuple[int, int]], first: int, has_archive: boo
     return range(epochs[0][1], first)
 
 
-def described(name: str, path: str, end: int | None, missing: str, known: Known) -> str:
+def described(name: str, path: str, end: int | None, missing: str, known: LogFacts) -> str:
     """The message for the person who has to decide."""
     directory = path.rpartition("/")[0]
     if end is None:

@@ -9,13 +9,13 @@ from typing import Any
 
 from millstream.client.connect import Connection
 from millstream.core.errors import ConfigError
-from millstream.core.serving import Served
+from millstream.core.serving import ServedApplication
 from millstream.registry.service.registrar import DEFAULT_LEVEL, LEVELS, Registrar
 from millstream.registry.service.schema_topic import TOPIC, SchemaTopic
 from millstream.registry.service.server import application
 
 
-class Registry(Served):
+class Registry(ServedApplication):
     """A schema registry for a broker, on a thread of this process.
 
         with millstream.Broker() as broker, Registry(broker.address) as registry:

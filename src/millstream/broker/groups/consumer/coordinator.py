@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from millstream.broker.groups.classic.member import Join, Joined, Synced
+from millstream.broker.groups.classic.member import JoinRequest, JoinResponse, SyncResponse
 from millstream.broker.groups.consumer import classic_members, snapshot
-from millstream.broker.groups.consumer.group import JOIN, Beat, ConsumerGroup, Heartbeat
+from millstream.broker.groups.consumer.group import JOIN, ConsumerGroup, Heartbeat, HeartbeatResponse
 from millstream.broker.groups.consumer.subscriptions import Topics
 from millstream.broker.groups.directory import GroupDirectory
 from millstream.broker.groups.group_saver import GroupSaver
@@ -62,7 +62,7 @@ class ConsumerCoordinator:
 
     # Requests of the consumer protocol
 
-    def heartbeat(self, name: str, beat: Heartbeat) -> Beat | asyncio.Future[Beat]:
+    def heartbeat(self, name: str, beat: Heartbeat) -> HeartbeatResponse | asyncio.Future[HeartbeatResponse]:
         """The response to a ConsumerGroupHeartbeat. Raises RequestRefused. Hot."""
         if self._closed:
             raise RequestRefused(COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")
@@ -76,7 +76,7 @@ class ConsumerCoordinator:
             return answer
         return self._answer(name, answer, answer.revision)
 
-    def _first_heartbeat(self, name: str, beat: Heartbeat) -> asyncio.Future[Beat]:
+    def _first_heartbeat(self, name: str, beat: Heartbeat) -> asyncio.Future[HeartbeatResponse]:
         """Handle a group's first heartbeat of this protocol. A join creates or converts the group."""
         if self._directory.find(name) is not None:
             group = self._changeover.to_consumer(name, beat)
@@ -96,7 +96,7 @@ class ConsumerCoordinator:
 
     # Requests of classic members. The group exists.
 
-    def classic_join(self, name: str, join: Join) -> asyncio.Future[Joined]:
+    def classic_join(self, name: str, join: JoinRequest) -> asyncio.Future[JoinResponse]:
         group = self.groups[name]
         joined = classic_members.join(group, self._topics, join, self._clock.monotonic())
         return self._answer(name, joined, group.agreement)
@@ -109,7 +109,7 @@ class ConsumerCoordinator:
         generation: int,
         protocol_type: str | None,
         protocol: str | None,
-    ) -> asyncio.Future[Synced]:
+    ) -> asyncio.Future[SyncResponse]:
         group, now = self.groups[name], self._clock.monotonic()
         synced = classic_members.sync(
             group, self._topics, member_id, instance_id, generation, protocol_type, protocol, now

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_CARRIES = 40  # each moves Spark's watermark twice as far as the one before
 
 
-class Carry(NamedTuple):
+class WatermarkAdvance(NamedTuple):
     """How to close Spark's own windows: after this batch, move the watermark on by this much."""
 
     batch: int
@@ -45,7 +45,7 @@ class RunBounds:
 
     until: dict[str, Offsets] | None = None  # by query: read no further. None: read all that is there
     endings: Mapping[str, EndOfInput] = field(default_factory=dict)  # queries that are carried to their end
-    carries: Mapping[str, Carry] = field(default_factory=dict)
+    carries: Mapping[str, WatermarkAdvance] = field(default_factory=dict)
 
 
 class RunPlanner:
@@ -98,14 +98,14 @@ class RunPlanner:
             return RunBounds(until, {name: OneStep(ending) for name, ending in self._endings.items()})
         if waits:
             return RunBounds(until, self._endings)
-        carries: dict[str, Carry] = {}
+        carries: dict[str, WatermarkAdvance] = {}
         for query in group:
             last = self._progress.get(query.name)
             if last is not None and query.output_mode == "append" and last.open_windows:
                 number = self._carries[query.name] = self._carries.get(query.name, 0) + 1
                 if number > _MOST_CARRIES:
                     raise MillstreamError(f"the windows of query {query.name!r} do not close")
-                carries[query.name] = Carry(last.batch, _reach_ms(query) << (number - 1))
+                carries[query.name] = WatermarkAdvance(last.batch, _reach_ms(query) << (number - 1))
         return RunBounds(until, {}, carries) if carries else None
 
     def _until(self, own: Offsets) -> dict[str, Offsets]:

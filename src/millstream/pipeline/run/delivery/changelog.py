@@ -31,7 +31,7 @@ from millstream.pipeline.connector.options import WriteOptions
 from millstream.pipeline.dsl.graph import ViewSink
 from millstream.pipeline.planning.plan import Query
 from millstream.views.values import NESTED, decimal_text, digits_of, float_text, is_number
-from millstream.views.views import Applied, View
+from millstream.views.views import AppliedBatch, View
 
 
 def changelogs_of(query: Query) -> dict[str, str]:
@@ -53,7 +53,7 @@ class Changelogs:
         self._options = options
         self._sender: BatchSender | None = None
 
-    def send(self, applied: Applied | None, producer: ProducerSession | None) -> dict[str, int]:
+    def send(self, applied: AppliedBatch | None, producer: ProducerSession | None) -> dict[str, int]:
         """Write the changes, in the transaction of ``producer`` if there is one. Returns the number of
         records by topic once the broker has them."""
         sent = {}
@@ -93,7 +93,7 @@ class Changelogs:
         return self._sender
 
 
-def records_of(applied: Applied, view: View) -> list[tuple[bytes, bytes | None]]:
+def records_of(applied: AppliedBatch, view: View) -> list[tuple[bytes, bytes | None]]:
     """The keys and values of the records that describe the changes of a view."""
     kinds, names = dict(view.columns), applied.columns[view.name]
     return [

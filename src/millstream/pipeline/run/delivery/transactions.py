@@ -20,7 +20,7 @@ from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError, ProducerFenced
 
 
-class TakenOver(MillstreamError):
+class JobTakenOver(MillstreamError):
     """Another run of the job has the transactional id now; this run has to end."""
 
 
@@ -41,7 +41,7 @@ class QueryTransactions:
         self._last = self._coordinator.init(self._id, round(1000 * self._timeout_s))
 
     def begin(self) -> ProducerSession:
-        """Begin the next transaction; returns its producer. Raises TakenOver."""
+        """Begin the next transaction; returns its producer. Raises JobTakenOver."""
         expected, self._last = self._last, None
         losses = self._cluster.losses
         self._began = time.monotonic()
@@ -84,19 +84,19 @@ class QueryTransactions:
             except MillstreamError:
                 return
 
-    def fenced(self) -> TakenOver:
+    def fenced(self) -> JobTakenOver:
         """The error to raise when a task was refused because of an old epoch."""
         return self._taken_over()
 
-    def _taken_over(self) -> TakenOver:
+    def _taken_over(self) -> JobTakenOver:
         taken = time.monotonic() - self._began
         if taken > self._timeout_s:
-            return TakenOver(
+            return JobTakenOver(
                 f"the transaction of {self._id!r} was open for {taken:.0f} s, and a coordinator aborts after"
                 f" {self._timeout_s:g} s; or another run of this job has taken over. If there is none, make"
                 " batches smaller (max_rows=) or the time longer (--transaction-timeout)"
             )
-        return TakenOver(
+        return JobTakenOver(
             f"another run of this job has taken over (transactional id {self._id!r}); this one ends. Nothing"
             " was lost, and nothing will be written twice: the other continues where this one was"
         )

@@ -25,7 +25,7 @@ from millstream.core.clock import Clock, SystemClock
 from millstream.core.errors import MillstreamError, TopologyError
 from millstream.jobs.report import HEARTBEAT_MS, TOPIC, State, encoded
 from millstream.pipeline.planning.plan import Plan
-from millstream.pipeline.run.delivery.transactions import TakenOver
+from millstream.pipeline.run.delivery.transactions import JobTakenOver
 from millstream.pipeline.run.reporting.progress import BatchProgress
 from millstream.pipeline.run.reporting.status_account import RunningProcess, StatusAccount
 from millstream.views.address import shown
@@ -123,7 +123,7 @@ class StatusWriter:
     def failed(self, error: MillstreamError) -> None:
         """The job ends with an error. If another run has taken over, this one writes nothing more: the status
         under its name belongs to the other run."""
-        if isinstance(error, TakenOver | ViewsRebuilt):
+        if isinstance(error, JobTakenOver | ViewsRebuilt):
             self._given_up = True
             return
         with self._lock:
