@@ -62,7 +62,7 @@ def test_a_job_that_was_killed_is_forgotten_and_says_what_is_lost(
         page.get_by_role("link", name=f"{KILLED} has stopped reporting").click()
         page.get_by_role("link", name="forget it").click()
         page.get_by_text("What it told last").wait_for()
-        page.get_by_text("Started again, it goes on where it was").wait_for()
+        page.get_by_text("Started again, it continues where it was").wait_for()
         keep(page, "pipeline-forget-day")
         page.get_by_role("button", name="Forget the pipeline").click()
         page.wait_for_url(f"**/pipelines?done=forgot*{KILLED}")

@@ -299,7 +299,7 @@ class Node:
     # Closing
 
     def close(self) -> None:
-        """Sync and close everything, so that the next start finds it in order."""
+        """Sync and close everything, so that the next start finds a clean shutdown."""
         self.deadlines.close()
         self.segment_threads.close()
         if self.archiving is not None:

@@ -1,4 +1,4 @@
-"""The server: listens, accepts connections, and shuts the broker down in order.
+"""The server: listens, accepts connections, and shuts the broker down cleanly.
 
 An orderly shutdown takes no more connections and requests, answers long polls with the records there are,
 finishes the work in progress, syncs, and leaves the mark that makes the next start fast. A second signal
@@ -172,7 +172,7 @@ class Server:
     # Stopping
 
     async def stop(self, *, hurry: asyncio.Event | None = None) -> None:
-        """Shut down in order. ``hurry`` ends the wait for clients. A second call does nothing."""
+        """Shut down cleanly. ``hurry`` ends the wait for clients. A second call does nothing."""
         if self._stopping:
             return
         self._stopping = True

@@ -10,7 +10,7 @@
 
 A prepared transaction has no timeout. It waits for its decision across restarts of this program and of the
 broker, and meanwhile holds back readers of committed records behind it. So a program saves the token before
-it goes on, and looks for undecided transactions when it starts (``list_prepared``). Deciding twice is
+it continues, and looks for undecided transactions when it starts (``list_prepared``). Deciding twice is
 harmless; a second, different decision is an error.
 
 Preparing is not a request: a transaction is prepared once its records are acknowledged. The broker can't

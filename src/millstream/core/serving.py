@@ -132,7 +132,7 @@ class ServedApplication:
         return self
 
     def stop(self) -> None:
-        """Stop in order. A second call does nothing."""
+        """Stop cleanly. A second call does nothing."""
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()

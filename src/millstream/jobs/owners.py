@@ -1,4 +1,4 @@
-"""Finds the job whose ledger a consumer group is, from what jobs report in ``millstream.jobs``.
+"""Finds the job that a consumer group belongs to, from the reports of jobs in ``millstream.jobs``.
 
 A job reads on Spark and is not a member of its group, so the broker reports the group as empty while the job
 runs.

@@ -115,7 +115,7 @@ class ViewStore(Protocol):
         """The last batch of a query that is in its views. Raises ViewsRebuilt."""
 
     def hold(self, queries: Collection[str], seconds: float) -> None:
-        """Make queries wait before they write their next batch, at most this long; 0 lets them go on."""
+        """Make queries wait before they write their next batch, at most this long; 0 lets them continue."""
 
     def held(self, query: str) -> bool:
         """True if a query has to wait."""

@@ -433,7 +433,7 @@ class SqlStore(ABC):
         return self._again(look)
 
     def hold(self, queries: Collection[str], seconds: float) -> None:
-        """Make queries wait before they write their next batch, at most this long; 0 lets them go on."""
+        """Make queries wait before they write their next batch, at most this long; 0 lets them continue."""
 
         def note() -> None:
             with self._lock, self._transaction():

@@ -1,7 +1,7 @@
 """Metadata and DescribeTopicPartitions: which topics exist and which broker leads their partitions.
 
 One broker leads all of them. Its standbys are listed too: a client that loses the leader asks one of them
-where to go. A partition whose log is offline has no leader. Clients wait for one and go on with the other
+where to go. A partition whose log is offline has no leader. Clients wait for one and continue with the other
 partitions.
 
 A topic that a client asks for by name is created if the client allows it and

@@ -287,7 +287,7 @@ def _prepare_apart(
     version: int,
     correlation_id: int,
 ) -> None:
-    """Have threads prepare the request's batches, then go on with it.
+    """Have threads prepare the request's batches, then continue with it.
 
     Until then the connection is held, because requests of one connection take effect in order. This is
     done even for clients that have left: with acks=0 they do not wait.

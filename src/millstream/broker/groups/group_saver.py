@@ -54,7 +54,7 @@ class GroupSaver:
 
         def written(future: asyncio.Future[None]) -> None:
             if not future.cancelled() and (error := future.exception()) is not None:
-                # The group goes on from memory. Its next change is written again.
+                # The group continues from memory. Its next change is written again.
                 _log.warning("group %s: epoch %d is not kept: %s", group.name, group.epoch, error)
             self._is_writing = False
             self._done(agreement)

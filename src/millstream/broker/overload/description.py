@@ -46,9 +46,11 @@ def overload_state(
     gate = backpressure.gate_of(topic.name)
     if gate is not None:
         if not gate.slowest_group:
-            return f"nobody is held: no group of {', '.join(gate.groups)} has a member that reads the topic"
+            return (
+                f"no producer is held: no group of {', '.join(gate.groups)} has a member that reads the topic"
+            )
         held = backpressure.held_at(topic)
-        who = f"{held} producers are held" if held else "nobody is held"
+        who = f"{held} producers are held" if held else "no producer is held"
         return (
             f"{who}: group {gate.slowest_group} is {gate.slowest_records} records behind. Since the start "
             f"{gate.held} requests were held, for {gate.held_seconds:.1f} s in all"

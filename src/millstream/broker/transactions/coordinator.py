@@ -514,7 +514,7 @@ class TransactionCoordinator:
 
 
 class _Synced:
-    """Waits for a sync. It is an ``Unsettled``: its partition reports when the sync is done."""
+    """Waits for a sync. It is a ``PendingAppend``: its partition reports when the sync is done."""
 
     needs_sync = True
     timeout_ms = -1

@@ -86,7 +86,7 @@ class Cleaner:
                 while config.log_cleaner_enable and not self._stopping and await self._clean_one():
                     pass
             except Exception:
-                _log.exception("compaction failed unexpectedly; it goes on")
+                _log.exception("compaction failed unexpectedly; it continues")
             looked = clock.monotonic()
 
     async def _clean_one(self) -> bool:

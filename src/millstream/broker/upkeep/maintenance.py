@@ -52,7 +52,7 @@ class Maintenance:
             log = partition.log
             if log.failed is None:
                 log.expire_producers(self._clock.now_ms(), self._config().producer_id_expiration_ms)
-                with contextlib.suppress(LogFailed):  # it has logged why; go on with the other logs
+                with contextlib.suppress(LogFailed):  # it has logged why; continue with the other logs
                     log.apply_retention(self._clock.now_ms())
             started = await yield_if_due(started)
 

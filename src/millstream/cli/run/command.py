@@ -66,7 +66,7 @@ app = App()
             "millstream run fraud.py --from @-1d --output-prefix replay-",
             "a copy over the last day that writes to other topics, and ends",
         ),
-        ("millstream run fraud.py --rebuild", "rebuild its views, swap them in, and go on"),
+        ("millstream run fraud.py --rebuild", "rebuild its views, swap them in, and continue"),
     )
 )
 @connected

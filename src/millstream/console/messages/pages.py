@@ -148,7 +148,7 @@ async def page(
 @get(
     "/api/topics/{name:str}/messages",
     tags=["messages"],
-    summary="A topic's records, as far as one look goes; `next` goes on",
+    summary="A topic's records, as far as one look goes; `next` continues",
     dependencies={"wanted": Provide(asked)},
 )
 async def listed(

@@ -1,7 +1,7 @@
 """Searches a topic for records, newest or oldest first, and bounds the work of each request.
 
 Rules. Every search is bounded in records, in bytes and in time. It says how far it got, and returns a cursor
-from which the next search goes on. Between two pages no record is left out, and none is returned twice.
+from which the next search continues. Between two pages no record is left out, and none is returned twice.
 Memory holds one stretch of one partition, and at most a page of found records for each partition. The client
 may disconnect, so ``ended`` is checked before each fetch.
 
@@ -65,9 +65,9 @@ class SearchLimits:
 class MessagePage:
     """One page of a search. ``looked`` is the number of records examined, and ``bytes`` their size as
     received. ``left`` is the number of offsets left in this direction. ``stopped`` names the bound that ended
-    the search, if one did. ``next`` is the cursor to go on from, empty at the end. ``reached_ms`` is the time
-    up to which all partitions were searched. ``ends`` is a cursor too: where the partitions end, to follow
-    them from here on. ``unreadable`` says which of the examined offsets can't be read, and why.
+    the search, if one did. ``next`` is the cursor to continue from, empty at the end. ``reached_ms`` is the
+    time up to which all partitions were searched. ``ends`` is a cursor too: where the partitions end, to
+    follow them from here on. ``unreadable`` says which of the examined offsets can't be read, and why.
     """
 
     messages: list[Message]
@@ -154,7 +154,7 @@ class _Search:
         self, side: _Side, first: int, until: int, most_bytes: int
     ) -> tuple[PeekedRange, list[Message]]:
         if self._ended():
-            raise ClientGone("nobody waits for this any more")
+            raise ClientGone("the client has disconnected")
         stretch = self._log.stretch(side.place, first, until, most_bytes)
         self.bytes += stretch.size
         if stretch.unreadable is not None and str(stretch.unreadable) not in self.unreadable:
@@ -329,7 +329,7 @@ AT_ONCE = SearchLimits(records=20_000, bytes=8 * 1024 * 1024, seconds=1.0)
 @dataclass(frozen=True, slots=True)
 class Arrived:
     """Records that arrived since the last look, the newest first. ``skipped`` counts those left out because
-    they came too fast to be shown or examined. ``offsets`` is where to go on.
+    they came too fast to be shown or examined. ``offsets`` is where to continue.
     """
 
     messages: list[Message]

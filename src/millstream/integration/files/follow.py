@@ -290,7 +290,7 @@ class FileFollower:
         return new
 
     def _holder(self, family: str) -> TrackedFile | None:
-        """What is tracked as the file that is written, if anything of it was read."""
+        """The tracked file that is still being written under its own name, if part of it was read."""
         for each in self.tracked:
             if each.place.path == each.family == family and each.gone_since is None and each.mark.offset:
                 return each

@@ -137,7 +137,7 @@ class _Opening:
             )
 
     def _check_start(self) -> None:
-        """Log what is missing at the start of a log that was closed in order. Its epochs say where it
+        """Log what is missing at the start of a log that was closed cleanly. Its epochs say where it
         began."""
         log, first = self.log, self.segments[0].base_offset
         has_archive = log.archive.is_known or log.config.remote_storage_enable

@@ -90,7 +90,7 @@ class LogFacts(NamedTuple):
 
 
 def began_before(epochs: Sequence[tuple[int, int]], first: int, has_archive: bool) -> range | None:
-    """The offsets that are missing at the start of a log that was closed in order, whose first segment begins
+    """The offsets that are missing at the start of a log that was closed cleanly, whose first segment begins
     at ``first``. A closed log's first epoch begins where the log does. Older records may be in an archive."""
     if not epochs or has_archive or epochs[0][1] >= first:
         return None

@@ -172,7 +172,7 @@ class ClassicCoordinator:
 
         def saved(future: asyncio.Future[None]) -> None:
             if not future.cancelled() and (error := future.exception()) is not None:
-                # The group goes on from memory. Its next agreement is saved again.
+                # The group continues from memory. Its next agreement is saved again.
                 _log.warning("group %s: generation %d is not kept: %s", name, group.generation, error)
             _deliver(answers)
 

@@ -1,4 +1,4 @@
-"""Convert a group from one protocol to the other while its members go on reading (KIP-848). No I/O.
+"""Convert a group from one protocol to the other while its members continue to read (KIP-848). No I/O.
 
 - **Upgrade**: a member of the consumer protocol joins a classic group of consumers. The existing members
   stay, with what they have, as members that use the classic protocol (``consumer.classic_members``). The

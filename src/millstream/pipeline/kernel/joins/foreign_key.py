@@ -56,7 +56,7 @@ class ForeignKeyRoute:
         return {"table": "by foreign key", "foreign": list(self.foreign)}
 
     def describe(self) -> str:
-        return f"rows to where {', '.join(self.foreign)} is"
+        return f"rows by foreign key {', '.join(self.foreign)}"
 
 
 class ForeignKeyRouteProgram:
@@ -112,7 +112,7 @@ class ForeignKeyRouteProgram:
                 out.row(MAIN, (*row, False, time))
 
     def _gone(self, key: Row, foreign: Row) -> Row:
-        """The row that tells the old foreign key that a row is no longer there. It has only the keys."""
+        """The row that removes a left row from its old foreign key. It has only the keys."""
         row: list[Any] = [None] * self._width
         for at, value in zip(self._foreign, foreign, strict=True):
             row[at] = value

@@ -40,7 +40,7 @@ ENDED_AT, REACHED = "ended_at", "reached"  # of a partial match: when it ended, 
 Key = tuple[Any, ...]
 Taken = tuple[int, int, tuple[Any, ...]]  # an event: its number in its key, time, columns without the keys
 Way = tuple[int, tuple[tuple[int, Taken], ...]]  # a state, and the events taken so far with their steps
-# When it began, whether it has given a match, the ways it may go on, and how many events these hold.
+# When it began, whether it has given a match, the ways it may continue, and how many events these hold.
 Partial = tuple[int, bool, tuple[Way, ...], int]
 _UNBEGUN: tuple[Way, ...] = ((Automaton.START, ()),)
 _UNKNOWN = object()

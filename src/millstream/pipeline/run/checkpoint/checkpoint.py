@@ -1,4 +1,4 @@
-"""What a job notes in its checkpoint directory: what its queries are, and how it may go on from there.
+"""What a job notes in its checkpoint directory: what its queries are, and how it may continue from there.
 
     topology.json        whose checkpoint it is, what its queries were when it was made, their groups, and the
                          directory that they are in: queries, or another one after the views were rebuilt; for
@@ -92,7 +92,7 @@ class Checkpoint:
         return self._directory
 
     def claim(self, flow: Topology, reset: Sequence[str] = ()) -> Continuation:
-        """How the topology goes on from the checkpoint; refused if the checkpoint is another topology's.
+        """How the topology continues from the checkpoint; refused if the checkpoint is another topology's.
         The notes are not changed before ``bind``: a run that fails during planning must not get in the way
         of the next."""
         try:
