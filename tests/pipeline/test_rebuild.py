@@ -19,7 +19,7 @@ from millstream.pipeline.run.rebuild.rebuild import Rebuild
 from millstream.pipeline.run.settings import JobSettings
 from millstream.views.opening import open_reader
 from millstream.views.views import ViewsRebuilt
-from millstream.views.watching import ViewWatcher
+from millstream.views.watching import Watcher
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
 from tests.support.waiting import wait_for
 
@@ -106,7 +106,7 @@ def test_the_views_are_swapped_under_their_readers_and_the_new_checkpoint_goes_o
     views = tmp_path / "checkpoint" / "views.db"
     wait_for(lambda: len(rows(views)) == 2, timeout=400, what="the old job has filled its view")
     reading = Reading(views)
-    watcher = ViewWatcher(views, "spending", start="now")
+    watcher = Watcher(views, "spending", start="now")
     reading.start()
     try:
         new = Rebuild(flow("v2", "1 hour", guarantee), settings)

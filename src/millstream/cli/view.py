@@ -168,14 +168,14 @@ def watch(
     Ctrl-C or `| head` ends it.
     """
     from millstream.cli.terminal.signals import Interrupts
-    from millstream.views.watching import ViewWatcher
+    from millstream.views.watching import Watcher
 
     if from_start and from_now:
         raise ConfigError("--from-start and --from-now exclude each other")
     left = number
     with (
         Interrupts() as interrupts,
-        ViewWatcher(
+        Watcher(
             _find(views),
             view,
             key=key or (),

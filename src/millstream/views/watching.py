@@ -64,7 +64,7 @@ class ViewChange:
         }
 
 
-class ViewWatcher:
+class Watcher:
     """A follower of a view. ``start``: the rows as they are and then changes (``rows``), every change that is
     kept (``changes``), or only what changes from now on (``now``)."""
 
@@ -205,6 +205,6 @@ def watch(
     condition: str | None = None,
     start: Start = "rows",
 ) -> Iterator[ViewChange]:
-    """Every change of a view in a file or a ``postgresql://`` database, without end; see ``ViewWatcher``."""
-    with ViewWatcher(where, view, key=key, condition=condition, start=start) as watcher:
+    """Every change of a view in a file or a ``postgresql://`` database, without end; see ``Watcher``."""
+    with Watcher(where, view, key=key, condition=condition, start=start) as watcher:
         yield from watcher

@@ -15,7 +15,7 @@ from millstream.core.errors import MillstreamError, TopologyError
 from millstream.views.naming import beside
 from millstream.views.opening import open_reader, open_store
 from millstream.views.views import Changes, View, ViewsRebuilt, ViewStore
-from millstream.views.watching import ViewWatcher
+from millstream.views.watching import Watcher
 from tests.support.waiting import wait_for
 
 CARDS = View("cards", (("card", "string"), ("n", "bigint"), ("code", "string")), ("card",))
@@ -179,7 +179,7 @@ def test_a_held_query_waits_before_it_writes_and_goes_on_when_the_time_is_over(
 def test_watchers_see_what_is_different_and_nothing_else(store: ViewStore, where: str) -> None:
     fill(store, CARDS, "old", 0, {"a": 1, "b": 1, "c": 1}, "v1")
     fill(store, NEXT, "new", 0, {"a": 1, "c": 5, "d": 1}, "v1")
-    with ViewWatcher(where, "cards", start="now") as watcher:
+    with Watcher(where, "cards", start="now") as watcher:
         with store.swapping(["cards"], ["old"]):
             pass
         found = [(one.kind, one.key["card"], one.new and one.new["n"], one.query) for one in watcher.read(5)]

@@ -24,7 +24,7 @@ from millstream.pipeline.run.delivery.view_changes import changes_of
 from millstream.views.opening import open_reader, open_store
 from millstream.views.values import rank
 from millstream.views.views import ChangedRow, Changes, View
-from millstream.views.watching import ViewWatcher
+from millstream.views.watching import Watcher
 
 NAN = float("nan")
 
@@ -183,7 +183,7 @@ def test_a_change_of_the_row_of_nan_is_an_update(where: str) -> None:
     view = View("doubles", (("k", "double"), ("n", "int")), ("k",))
     changed, _ = written(where, view, [[(NAN, 1)], [(-NAN, 2)]])
     assert [row and row[1] for _, row in changed] == [2]
-    with ViewWatcher(where, "doubles", start="changes") as watcher:
+    with Watcher(where, "doubles", start="changes") as watcher:
         assert [change.kind for change in watcher.read(1)] == ["insert", "update"]
 
 

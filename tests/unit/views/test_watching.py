@@ -18,7 +18,7 @@ from millstream.core.errors import MillstreamError
 from millstream.views.address import shown
 from millstream.views.opening import open_reader, open_store
 from millstream.views.views import Changes, View
-from millstream.views.watching import ViewChange, ViewWatcher, watch
+from millstream.views.watching import ViewChange, Watcher, watch
 from millstream.views.writing import SqlStore
 from tests.support.postgres import Postgres, postgres
 from tests.support.waiting import wait_for
@@ -54,7 +54,7 @@ def told(changes: list[ViewChange]) -> list[tuple[Any, ...]]:
     ]
 
 
-def read(watcher: ViewWatcher, count: int) -> list[ViewChange]:
+def read(watcher: Watcher, count: int) -> list[ViewChange]:
     """The next so many changes."""
     found: list[ViewChange] = []
 
@@ -68,7 +68,7 @@ def read(watcher: ViewWatcher, count: int) -> list[ViewChange]:
 
 def test_first_the_rows_that_are_there_and_then_what_changes(store: SqlStore, where: str) -> None:
     store.apply("q", 0, [change(("a", 1), ("b", 1))])
-    with ViewWatcher(where, "cards") as watcher:
+    with Watcher(where, "cards") as watcher:
         assert told(watcher.read(0)) == [("row", "a", None, 1), ("row", "b", None, 1)]
         assert watcher.read(0) == []
         store.apply("q", 1, [change(("a", 2), ("b", -1), ("c", 1))])
@@ -98,7 +98,7 @@ def test_a_watcher_is_woken_by_a_commit(store: SqlStore, where: str) -> None:
 
 def test_what_changes_nothing_is_no_change(store: SqlStore, where: str) -> None:
     store.apply("q", 0, [change(("a", 1))])
-    with ViewWatcher(where, "cards", start="now") as watcher:
+    with Watcher(where, "cards", start="now") as watcher:
         store.apply("q", 1, [change(("a", 1), ("nobody", -1))])
         store.apply("q", 1, [change(("a", 99))])  # run again
         store.apply("q", 2, [change(("a", 7), ("a", 1))])
@@ -109,7 +109,7 @@ def test_what_changes_nothing_is_no_change(store: SqlStore, where: str) -> None:
 def test_changes_that_are_kept_can_be_read_from_the_start(store: SqlStore, where: str) -> None:
     for batch, n in enumerate((1, 2, -1, 3)):
         store.apply("q", batch, [change(("a", n))])
-    with ViewWatcher(where, "cards", start="changes") as watcher:
+    with Watcher(where, "cards", start="changes") as watcher:
         assert told(read(watcher, 4)) == [
             ("insert", "a", None, 1),
             ("update", "a", 1, 2),
@@ -121,8 +121,8 @@ def test_changes_that_are_kept_can_be_read_from_the_start(store: SqlStore, where
 def test_a_key_or_a_condition_picks_what_is_followed(store: SqlStore, where: str) -> None:
     store.apply("q", 0, [change(("a", 1), ("b", 9))])
     with (
-        ViewWatcher(where, "cards", key=["a"]) as one,
-        ViewWatcher(where, "cards", condition="n > 5 OR n = -7") as large,
+        Watcher(where, "cards", key=["a"]) as one,
+        Watcher(where, "cards", condition="n > 5 OR n = -7") as large,
     ):
         assert told(one.read(0)) == [("row", "a", None, 1)]
         assert told(large.read(0)) == [("row", "b", None, 9)]
@@ -139,7 +139,7 @@ def test_a_key_or_a_condition_picks_what_is_followed(store: SqlStore, where: str
 def test_who_falls_behind_is_told_and_begins_anew(store: SqlStore, where: str) -> None:
     store.keep_rows = 4
     store.apply("q", 0, [change(("a", 0))])
-    with ViewWatcher(where, "cards") as behind, ViewWatcher(where, "cards") as along:
+    with Watcher(where, "cards") as behind, Watcher(where, "cards") as along:
         assert told(behind.read(0)) == told(along.read(0)) == [("row", "a", None, 0)]
         for batch in range(1, 6):
             store.apply("q", batch, [change(("a", batch))])
@@ -157,13 +157,13 @@ def test_old_changes_go_even_if_there_are_few(store: SqlStore, where: str) -> No
     store.apply("q", 0, [change(("a", 0))])
     store.keep_s = -1.0
     store.apply("q", 1, [change(("a", 1))])
-    with ViewWatcher(where, "cards", start="changes") as watcher:
+    with Watcher(where, "cards", start="changes") as watcher:
         assert watcher.read(0) == []
 
 
 def test_a_batch_larger_than_what_is_kept_makes_watchers_begin_anew(store: SqlStore, where: str) -> None:
     store.keep_rows = 10
-    with ViewWatcher(where, "cards") as watcher:
+    with Watcher(where, "cards") as watcher:
         store.apply("q", 0, [change(*((f"{number:02}", number) for number in range(11)))])
         found = read(watcher, 12)
         assert [one.kind for one in found] == ["reset", *["row"] * 11]
@@ -172,31 +172,31 @@ def test_a_batch_larger_than_what_is_kept_makes_watchers_begin_anew(store: SqlSt
 
 
 def test_a_view_that_is_removed_or_was_never_there_is_an_error(store: SqlStore, where: str) -> None:
-    with ViewWatcher(where, "cards") as watcher:
+    with Watcher(where, "cards") as watcher:
         store.drop("cards")
         with pytest.raises(MillstreamError, match="there is no view 'cards'"):
             watcher.read(0)
     with pytest.raises(MillstreamError, match="there is no view 'cards'"):
-        ViewWatcher(where, "cards")
+        Watcher(where, "cards")
 
 
 def test_a_wrong_condition_or_key_is_said_at_once(store: SqlStore, where: str) -> None:
     with pytest.raises(MillstreamError, match="colour"):
-        ViewWatcher(where, "cards", condition="colour = 1")
+        Watcher(where, "cards", condition="colour = 1")
     with pytest.raises(MillstreamError, match=r"the condition 'n >': .*input") as unfinished:
-        ViewWatcher(where, "cards", condition="n >")
+        Watcher(where, "cards", condition="n >")
     assert ")" not in str(unfinished.value).partition(" (in ")[0], "nothing but what was written"
-    with ViewWatcher(where, "cards", condition="n > 5 -- large ones"):
+    with Watcher(where, "cards", condition="n > 5 -- large ones"):
         pass
     with pytest.raises(MillstreamError, match="give a value for each"):
-        ViewWatcher(where, "cards", key=["a", "b"])
+        Watcher(where, "cards", key=["a", "b"])
     with pytest.raises(MillstreamError):
-        ViewWatcher(where, "cards", condition="true); DROP TABLE cards; --")
+        Watcher(where, "cards", condition="true); DROP TABLE cards; --")
 
 
 def test_columns_that_are_added_are_in_later_changes(store: SqlStore, where: str) -> None:
     store.apply("q", 0, [change(("a", 1))])
-    with ViewWatcher(where, "cards", start="now") as watcher:
+    with Watcher(where, "cards", start="now") as watcher:
         wider = View("cards", (*CARDS.columns, ("rule", "string")), ("card",))
         store.prepare(wider)
         store.apply("q", 1, [Changes(wider, [("a", 1, "burst")], [False])])
@@ -210,7 +210,7 @@ def test_values_come_as_a_query_gives_them(store: SqlStore, where: str) -> None:
     view = View("kinds", kinds, ("k",))
     store.prepare(view)
     at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    with ViewWatcher(where, "kinds") as watcher:
+    with Watcher(where, "kinds") as watcher:
         store.apply("q", 0, [Changes(view, [(1, at, [1, 2], b"\x00", 1)], [False])])
         (found,) = read(watcher, 1)
     reader = open_reader(where)
@@ -239,7 +239,7 @@ def test_queries_of_one_job_that_write_at_once_wait_for_each_other(store: SqlSto
         thread.join(60)
     assert problems == []
     for view in views:
-        with ViewWatcher(where, view.name) as watcher:
+        with Watcher(where, view.name) as watcher:
             assert told(watcher.read(0)) == [("row", "a", None, 19)]
 
 
@@ -257,9 +257,9 @@ def test_rows_and_changes_put_together_are_always_the_view(
     view = View(f"v_{uuid.uuid4().hex}", CARDS.columns, CARDS.key)
     store.prepare(view)
     store.keep_rows = keep
-    copies: list[tuple[ViewWatcher, dict[str, int]]] = []
+    copies: list[tuple[Watcher, dict[str, int]]] = []
     for number, batch in enumerate(batches):
-        copies.append((ViewWatcher(where, view.name), {}))
+        copies.append((Watcher(where, view.name), {}))
         store.apply(view.name, number, [change(*batch, view=view)])
         for watcher, copy in copies:
             if number in looks or number == len(batches) - 1:
@@ -272,7 +272,7 @@ def test_rows_and_changes_put_together_are_always_the_view(
         watcher.close()
 
 
-def _follow(watcher: ViewWatcher, copy: dict[str, int]) -> None:
+def _follow(watcher: Watcher, copy: dict[str, int]) -> None:
     while changes := watcher.read(0):
         for one in changes:
             if one.kind == "reset":
@@ -293,7 +293,7 @@ def test_a_reader_of_postgresql_needs_no_more_than_select(database: str) -> None
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute(f"CREATE ROLE {role} LOGIN".encode())
         admin.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}".encode())
-    with ViewWatcher(database.replace("millstream@", f"{role}@"), "cards") as watcher:
+    with Watcher(database.replace("millstream@", f"{role}@"), "cards") as watcher:
         store.apply("q", 0, [change(("a", 1))])
         assert told(read(watcher, 1)) == [("insert", "a", None, 1)]
     store.close()
@@ -307,7 +307,7 @@ def test_a_server_that_restarts_is_waited_for_and_no_change_is_missed(postgres_s
         store.prepare(CARDS)
         store.apply("q", 0, [change(("a", 1))])
         said: list[str] = []
-        with ViewWatcher(url, "cards", say=said.append) as watcher:
+        with Watcher(url, "cards", say=said.append) as watcher:
             assert told(read(watcher, 1)) == [("row", "a", None, 1)]
             server.kill()
             wait_for(lambda: watcher.read(0.1) == [] and said, timeout=60, what="it is noticed")

@@ -60,7 +60,7 @@ class CopyState:
             return
         if self.leader:
             raise DataDirectoryError(
-                f"{directory} is a standby's copy of the broker at {self.leader}. To continue to follow it, add "
+                f"{directory} is a standby's copy of the broker at {self.leader}. To keep following it, add "
                 f"--follow {self.leader}; to let this one lead, `millstream promote --data {directory}` first"
             )
         if FENCED in self.facts:

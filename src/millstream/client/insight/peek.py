@@ -24,7 +24,7 @@ from millstream.records.build import Record, read_records
 from millstream.records.fetched import examined, next_offset
 from millstream.records.markers import Marker, read_marker
 
-__all__ = ["Peek", "PeekedBatch", "Record", "State", "PeekedRange"]
+__all__ = ["Peek", "PeekedBatch", "PeekedRange", "Record", "State"]
 
 FETCH_BYTES = 1024 * 1024
 _WAIT_MS = 500  # for records that have to come from an archive; all others come at once
