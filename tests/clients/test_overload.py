@@ -300,7 +300,7 @@ def test_a_consumer_that_dies_releases_its_producers_when_its_session_ends(broke
         member.kill()
         producer.join()  # once its two seconds are over
         assert failed == []
-        assert state(broker, name).startswith("nobody is held: no group")
+        assert state(broker, name).startswith("no producer is held: no group")
     finally:
         member.kill()
         member.wait()

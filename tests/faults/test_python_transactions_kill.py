@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from millstream.client.connect import Connection
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.text.position import TopicPartition
 from tests.support.serve import ServeProcess
 from tests.support.topics import create_topic, produce, values
@@ -55,7 +55,7 @@ class Output:
     """What readers of committed records have seen, followed through every restart."""
 
     def __init__(self, address: str) -> None:
-        self._reader = Reader(Connection.of(address), dict.fromkeys(PLACES, 0))
+        self._reader = PartitionReader(Connection.of(address), dict.fromkeys(PLACES, 0))
         self.seen: list[int] = []
 
     def poll(self) -> int:

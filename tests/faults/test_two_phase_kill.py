@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from millstream import client
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
 from millstream.examples.two_phase.orders import STEPS, Orders
@@ -55,7 +55,7 @@ class Site:
         """What a reader of committed records sees; a marker at the end shows that nothing is held back."""
         produce(self.broker.address, "orders", values('{"number": "end"}'))
         found: list[str] = []
-        with Reader(client.Connection.of(self.broker.address), {ORDERS: 0}) as reader:
+        with PartitionReader(client.Connection.of(self.broker.address), {ORDERS: 0}) as reader:
             while "end" not in found[-1:]:
                 found += [json.loads(message.value())["number"] for message in reader.read(100, 5)]
         return [number for number in found if number != "end"]

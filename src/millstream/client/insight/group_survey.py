@@ -25,7 +25,7 @@ _OFFSETS_OF_MANY = 8  # the first version of OffsetFetch for several groups; Kaf
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class SurveyedGroup:
     info: GroupInfo
     commits: Mapping[TopicPartition, Committed]
 
@@ -36,13 +36,13 @@ class Surveyed:
         return {place.topic for place in (*self.commits, *read)}
 
 
-def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, Surveyed]:
+def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, SurveyedGroup]:
     """Describe the groups of a list. Groups that can't be described now are left out: deleted since they
     were listed, moving to another coordinator, not authorised, of another kind, or without a name."""
     cluster = Cluster(connection, patience=connection.patience)
     kinds = {group.name: group.kind for group in listed if group.name}
 
-    def ask() -> dict[str, Surveyed]:
+    def ask() -> dict[str, SurveyedGroup]:
         found = {}
         for link, names in cluster.by_coordinator(kinds).items():
             consumer = [name for name in names if kinds[name] == "consumer"]
@@ -55,7 +55,7 @@ def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, 
             commits = _commits(cluster, link, names)
             found.update(
                 {
-                    name: Surveyed(infos[name], commits[name])
+                    name: SurveyedGroup(infos[name], commits[name])
                     for name in names
                     if name in infos and name in commits
                 }

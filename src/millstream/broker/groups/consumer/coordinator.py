@@ -1,7 +1,7 @@
 """Runs the groups of the consumer protocol: connects each to the catalogue, to time and to its clients.
 
-Responses that depend on a change leave when the change is saved (``broker.groups.keeper``). A group of this
-protocol may have members of the classic protocol too, whose requests come here as well.
+Responses that depend on a change leave when the change is saved (``broker.groups.group_saver``). A group of
+this protocol may have members of the classic protocol too, whose requests come here as well.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from millstream.broker.groups.classic.member import Join, Joined, Synced
+from millstream.broker.groups.classic.member import JoinRequest, JoinResponse, SyncResponse
 from millstream.broker.groups.consumer import classic_members, snapshot
-from millstream.broker.groups.consumer.group import JOIN, Beat, ConsumerGroup, Heartbeat
+from millstream.broker.groups.consumer.group import JOIN, ConsumerGroup, Heartbeat, HeartbeatResponse
 from millstream.broker.groups.consumer.subscriptions import Topics
 from millstream.broker.groups.directory import GroupDirectory
-from millstream.broker.groups.keeper import Keeper
+from millstream.broker.groups.group_saver import GroupSaver
 from millstream.broker.groups.settings import GroupSettings
 from millstream.core.clock import Clock
 from millstream.core.errors import RequestRefused
@@ -51,7 +51,7 @@ class ConsumerCoordinator:
         changeover: Changeover,
     ) -> None:
         self.groups: dict[str, ConsumerGroup] = {}  # only read from outside
-        self._keepers: dict[str, Keeper] = {}
+        self._savers: dict[str, GroupSaver] = {}
         self._directory = directory
         self._settings = settings
         self._clock = clock
@@ -62,7 +62,7 @@ class ConsumerCoordinator:
 
     # Requests of the consumer protocol
 
-    def heartbeat(self, name: str, beat: Heartbeat) -> Beat | asyncio.Future[Beat]:
+    def heartbeat(self, name: str, beat: Heartbeat) -> HeartbeatResponse | asyncio.Future[HeartbeatResponse]:
         """The response to a ConsumerGroupHeartbeat. Raises RequestRefused. Hot."""
         if self._closed:
             raise RequestRefused(COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")
@@ -71,12 +71,12 @@ class ConsumerCoordinator:
             return self._first_heartbeat(name, beat)
         agreed = group.agreement
         answer = group.heartbeat(beat, self._clock.monotonic())
-        if group.agreement == agreed and self._keepers[name].covers(answer.revision):
+        if group.agreement == agreed and self._savers[name].covers(answer.revision):
             self._directory.schedule(group)
             return answer
         return self._answer(name, answer, answer.revision)
 
-    def _first_heartbeat(self, name: str, beat: Heartbeat) -> asyncio.Future[Beat]:
+    def _first_heartbeat(self, name: str, beat: Heartbeat) -> asyncio.Future[HeartbeatResponse]:
         """Handle a group's first heartbeat of this protocol. A join creates or converts the group."""
         if self._directory.find(name) is not None:
             group = self._changeover.to_consumer(name, beat)
@@ -96,7 +96,7 @@ class ConsumerCoordinator:
 
     # Requests of classic members. The group exists.
 
-    def classic_join(self, name: str, join: Join) -> asyncio.Future[Joined]:
+    def classic_join(self, name: str, join: JoinRequest) -> asyncio.Future[JoinResponse]:
         group = self.groups[name]
         joined = classic_members.join(group, self._topics, join, self._clock.monotonic())
         return self._answer(name, joined, group.agreement)
@@ -109,7 +109,7 @@ class ConsumerCoordinator:
         generation: int,
         protocol_type: str | None,
         protocol: str | None,
-    ) -> asyncio.Future[Synced]:
+    ) -> asyncio.Future[SyncResponse]:
         group, now = self.groups[name], self._clock.monotonic()
         synced = classic_members.sync(
             group, self._topics, member_id, instance_id, generation, protocol_type, protocol, now
@@ -151,29 +151,29 @@ class ConsumerCoordinator:
     def follow_up(self, name: str) -> None:
         group = self.groups[name]
         self._directory.schedule(group)
-        self._keepers[name].keep()
+        self._savers[name].keep()
         if group.has_only_classic_members:
             self._changeover.to_classic(group)
 
     def drop(self, name: str) -> None:
         self.groups.pop(name).kill()
-        self._keepers.pop(name).settle()
+        self._savers.pop(name).settle()
 
     def close(self) -> None:
         self._closed = True
         for name, group in self.groups.items():
             group.kill()
-            self._keepers[name].close()
+            self._savers[name].close()
 
     def _add(self, group: ConsumerGroup, *, kept: int = -1) -> None:
         self._directory.add(group)
         self.groups[group.name] = group
-        self._keepers[group.name] = Keeper(
+        self._savers[group.name] = GroupSaver(
             group, lambda: self._directory.save(group, snapshot.to_text), kept=kept
         )
 
     def _answer(self, name: str, answer: T, revision: int) -> asyncio.Future[T]:
         """A future of a response, done when it may be sent."""
-        future = self._keepers[name].answer(answer, revision)
+        future = self._savers[name].answer(answer, revision)
         self.follow_up(name)
         return future

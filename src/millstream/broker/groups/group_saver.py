@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Kept(Protocol):
+class SavedGroup(Protocol):
     """The parts of a group that matter here. Each change increments ``agreement``."""
 
     name: str
@@ -29,10 +29,10 @@ class Kept(Protocol):
     is_dead: bool
 
 
-class Keeper:
+class GroupSaver:
     """Saves one group. ``write`` saves its state at that moment."""
 
-    def __init__(self, group: Kept, write: Callable[[], asyncio.Future[None]], *, kept: int) -> None:
+    def __init__(self, group: SavedGroup, write: Callable[[], asyncio.Future[None]], *, kept: int) -> None:
         self._group = group
         self._write = write
         self._kept = kept  # the agreement up to which the group is saved
@@ -54,7 +54,7 @@ class Keeper:
 
         def written(future: asyncio.Future[None]) -> None:
             if not future.cancelled() and (error := future.exception()) is not None:
-                # The group goes on from memory. Its next change is written again.
+                # The group continues from memory. Its next change is written again.
                 _log.warning("group %s: epoch %d is not kept: %s", group.name, group.epoch, error)
             self._is_writing = False
             self._done(agreement)
