@@ -22,6 +22,12 @@ class Broker:
     ``port`` 0 takes a free one. Any broker setting can be given with underscores for dots
     (``num_partitions=3``), and topic defaults as ``topic={"retention.ms": "60000"}``. It listens on
     loopback unless ``listen`` says otherwise.
+
+        >>> with Broker() as broker:
+        ...     producer = confluent_kafka.Producer({"bootstrap.servers": broker.address})
+        ...     producer.produce("payments", b'{"card": "c1", "eur": 2}')
+        ...     producer.flush()
+        0
     """
 
     def __init__(
@@ -49,7 +55,11 @@ class Broker:
         self._failure: BaseException | None = None
 
     def start(self) -> Broker:
-        """Start the broker and return when clients can connect. Raises MillstreamError if it can't start."""
+        """Start the broker and return when clients can connect. Raises MillstreamError if it can't start.
+
+        >>> broker = Broker(num_partitions=3).start()
+        >>> broker.stop()
+        """
         if self._thread is not None:
             raise RuntimeError("this broker has already been started")
         ready = threading.Event()
@@ -64,7 +74,12 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop the broker cleanly. A second call does nothing."""
+        """Stop the broker cleanly. A second call does nothing.
+
+        >>> broker = Broker().start()
+        >>> broker.stop()
+        >>> broker.stop()
+        """
         if self._loop is None or self._stop is None or self._thread is None:
             return
         if self._thread.is_alive():

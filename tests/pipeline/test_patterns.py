@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.pipeline.run.reporting.progress import BatchProgress
 
 PAYMENTS = """\
-from millstream import Processor, Topology, no, step
+from millstream import Processor, Topology, absent, step
 
 flow = Topology("fraud", buckets=2)
 columns = "card string NOT NULL, amount double, paid_at timestamp"
@@ -41,7 +41,11 @@ def risen(event, so_far):
 testing = counted.pattern(
     by="card",
     within="5 minutes",
-    steps=[step("small", "1 / amount > 0.5").times(3), no("refund", "amount < 0"), step("big", where=risen)],
+    steps=[
+        step("small", "1 / amount > 0.5").times(3),
+        absent("refund", "amount < 0"),
+        step("big", where=risen),
+    ],
     give={"n": "count(small)", "total": "sum(small.amount)", "spent": "big.amount"},
 )
 testing.to_topic("testing", key="card")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from millstream import Processor, no, step
+from millstream import Processor, absent, step
 from tests.random_topologies.shape import Given, Row, Step, by_key
 from tests.random_topologies.stateless import CONDITION
 from tests.random_topologies.values import KINDS, SECOND
@@ -99,7 +99,7 @@ class Pattern(Step):
     named: bool
 
     def declare(self, flow: Any, *streams: Any) -> Any:
-        last = step("two", self.second) if self.way == "then" else no("two", self.second)
+        last = step("two", self.second) if self.way == "then" else absent("two", self.second)
         give = {"v1": "one.v", "t1": f"one.{self._time_in}"}
         if self.way == "then":
             give |= {"v2": "two.v"}

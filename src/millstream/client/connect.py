@@ -32,7 +32,11 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the brokers are, and librdkafka's properties for connecting to them."""
+    """Where the brokers are, and librdkafka's properties for connecting to them.
+
+    >>> Connection("broker-1:9092,broker-2:9092").servers()
+    [('broker-1', 9092), ('broker-2', 9092)]
+    """
 
     address: str = DEFAULT_ADDRESS
     options: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +52,12 @@ class Connection:
         options: Mapping[str, str] | None = None,
         **named: str,
     ) -> Connection:
-        """A connection from the names people use (``tls_ca``, ``user``, ...). ``options`` override them."""
+        """A connection from the names people use (``tls_ca``, ``user``, ...). ``options`` override them.
+
+        >>> connection = Connection.of("broker:9093", tls=True, user="ann", password="secret")
+        >>> connection.options["security.protocol"]
+        'SASL_SSL'
+        """
         properties = {}
         for name, value in named.items():
             if name not in _PROPERTIES:
@@ -65,7 +74,11 @@ class Connection:
         return cls(address, {**properties, **(options or {})})
 
     def servers(self) -> list[tuple[str, int]]:
-        """Host and port of every bootstrap server."""
+        """Host and port of every bootstrap server.
+
+        >>> Connection("localhost:9092").servers()
+        [('localhost', 9092)]
+        """
         found = []
         for part in self.address.split(","):
             try:
@@ -75,7 +88,10 @@ class Connection:
         return found
 
     def check(self) -> None:
-        """Raise BrokerUnavailable at once if nothing listens, instead of after librdkafka's patience."""
+        """Raise BrokerUnavailable at once if nothing listens, instead of after librdkafka's patience.
+
+        >>> Connection(address).check()
+        """
         reasons = []
         for host, port in self.servers():
             try:
@@ -93,7 +109,11 @@ class Connection:
         )
 
     def properties(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """librdkafka's configuration. ``more`` is what one use of it needs. The user's own options win."""
+        """librdkafka's configuration. ``more`` is what one use of it needs. The user's own options win.
+
+        >>> Connection("localhost:9092").properties({"group.id": "billing"})["group.id"]
+        'billing'
+        """
         return {
             "bootstrap.servers": self.address,
             "client.id": "millstream",
@@ -104,7 +124,11 @@ class Connection:
         }
 
     def open(self, factory: Callable[[dict[str, Any]], Any], properties: dict[str, Any]) -> Any:
-        """A librdkafka client. A property that it refuses is reported as the user's mistake."""
+        """A librdkafka client. A property that it refuses is reported as the user's mistake.
+
+        >>> consumer = Connection(address).open(confluent_kafka.Consumer, {"group.id": "billing"})
+        >>> consumer.close()
+        """
         from confluent_kafka import KafkaException
 
         try:

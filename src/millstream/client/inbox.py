@@ -94,6 +94,12 @@ class Inbox:
 
     ``database`` is a connection of sqlite3 or psycopg (3) with no transaction open. ``name`` tells apart
     the services that share the database.
+
+        >>> database = sqlite3.connect(":memory:", isolation_level=None)
+        >>> inbox = Inbox(database, "billing")
+        >>> with inbox.once(["order 17", "order 17"], id=str) as new:
+        ...     new
+        ['order 17']
     """
 
     def __init__(
@@ -119,6 +125,13 @@ class Inbox:
         messages are processed. An exception rolls both back. By default a message is identified by topic,
         partition and offset (``message.topic()`` and so on), and the messages of a partition come in order.
         ``id`` returns the identity of a message instead, which works for any kind of message.
+
+            >>> inbox = Inbox(sqlite3.connect(":memory:", isolation_level=None), "billing")
+            >>> for _ in range(2):
+            ...     with inbox.once(["order 17"], id=str) as new:
+            ...         print(len(new))
+            1
+            0
         """
         given = list(messages) if isinstance(messages, Iterable) else [messages]
         with self._dialect.transaction():
@@ -128,7 +141,13 @@ class Inbox:
                 yield self._new_by_id(given, id)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of every partition that this inbox has processed messages of."""
+        """The next offset of every partition that this inbox has processed messages of.
+
+        >>> inbox = Inbox(sqlite3.connect(":memory:", isolation_level=None), "billing")
+        >>> inbox.move({TopicPartition("orders", 0): 5})
+        >>> inbox.positions()
+        {TopicPartition(topic='orders', partition=0): 5}
+        """
         with self._dialect.transaction():
             found = self._dialect.execute(
                 "SELECT topic, partition, next FROM millstream_inbox_offset WHERE inbox = ? AND next >= 0",
@@ -137,7 +156,11 @@ class Inbox:
         return {TopicPartition(topic, partition): offset for topic, partition, offset in found}
 
     def move(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Continue elsewhere: after a topic was created again, or to process messages again."""
+        """Continue elsewhere: after a topic was created again, or to process messages again.
+
+        >>> inbox = Inbox(sqlite3.connect(":memory:", isolation_level=None), "billing")
+        >>> inbox.move({TopicPartition("orders", 0): 0})   # process it again from the beginning
+        """
         with self._dialect.transaction():
             for topic in sorted({place.topic for place in positions}):
                 self._dialect.execute(
@@ -165,6 +188,13 @@ class Inbox:
         A batch has at most ``most`` messages, gathered for ``linger`` seconds. ``wait``: end after so many
         seconds without a message. ``id``: as in ``once``; then the group's own offsets say where to begin.
         ``consumer``: further librdkafka properties.
+
+            >>> inbox = Inbox(sqlite3.connect(":memory:", isolation_level=None), "billing")
+            >>> with inbox.read(address, ["orders"], wait=5) as reading:
+            ...     for messages in reading:
+            ...         print(messages[0].value())
+            ...         reading.stop()
+            b'17'
         """
         connection = Connection.of(address) if isinstance(address, str) else address
 
@@ -241,6 +271,11 @@ class Reading:
     """The loop of ``Inbox.read``: batches of messages that were not processed before, each in a transaction.
 
     Connected within its block. ``stop`` ends the loop once the current batch is committed.
+
+        >>> inbox = Inbox(sqlite3.connect(":memory:", isolation_level=None), "shipping")
+        >>> with inbox.read(address, ["orders"]) as reading:
+        ...     for messages in reading:
+        ...         reading.stop()
     """
 
     def __init__(
@@ -277,7 +312,13 @@ class Reading:
             self._reader = None
 
     def stop(self) -> None:
-        """End the loop once the current batch is committed. May be called from a signal handler."""
+        """End the loop once the current batch is committed. May be called from a signal handler.
+
+        >>> inbox = Inbox(sqlite3.connect(":memory:", isolation_level=None), "packing")
+        >>> with inbox.read(address, ["orders"]) as reading:
+        ...     for messages in reading:
+        ...         reading.stop()
+        """
         self._stopped = True
 
     def __iter__(self) -> Iterator[list[Message]]:

@@ -74,7 +74,12 @@ _REBALANCED = (
 
 
 class Transactions:
-    """One transactional producer, and the group that it reads as, if it reads. Connected within its block."""
+    """One transactional producer, and the group that it reads as, if it reads. Connected within its block.
+
+    >>> with Transactions(address, "billing-1") as transactions:
+    ...     with transactions.begin() as txn:
+    ...         txn.send("bills", b"17 EUR", key="c1")
+    """
 
     def __init__(
         self,
@@ -159,11 +164,22 @@ class Transactions:
             self._reader = self._producer = None
 
     def stop(self) -> None:
-        """End the loop once the current transaction is committed. May be called from a signal handler."""
+        """End the loop once the current transaction is committed. May be called from a signal handler.
+
+        >>> with Transactions(address, "billing-2", topics=["orders"], group="counters") as transactions:
+        ...     for txn in transactions:
+        ...         with txn:
+        ...             txn.send("bills", b"%d orders" % len(txn.records))
+        ...         transactions.stop()
+        """
         self._stopped = True
 
     def begin(self) -> Transaction:
-        """A transaction that reads nothing: ``with transactions.begin() as txn``."""
+        """A transaction that reads nothing: ``with transactions.begin() as txn``.
+
+        >>> with Transactions(address, "billing-3") as transactions, transactions.begin() as txn:
+        ...     txn.send("bills", b"17 EUR")
+        """
         return self._begin([])
 
     def __iter__(self) -> Iterator[Transaction]:
@@ -321,6 +337,11 @@ class Transaction:
 
     A ``with txn`` block ends it: with ``commit``, or with ``abort`` if there is an exception. Without one,
     the surrounding loop or block ends it.
+
+        >>> with transaction(address, "billing-4") as txn:
+        ...     txn.send("bills", b"17 EUR")
+        >>> txn.state
+        'committed'
     """
 
     def __init__(self, owner: Transactions, records: list[Message]) -> None:
@@ -339,13 +360,22 @@ class Transaction:
         timestamp_ms: int = 0,
     ) -> None:
         """Write a record. Partition -1 lets the key decide; timestamp 0 is the current time. Waits while
-        the queue is full. A record that the broker refuses fails the commit."""
+        the queue is full. A record that the broker refuses fails the commit.
+
+            >>> with transaction(address, "billing-5") as txn:
+            ...     txn.send("bills", b"17 EUR", key="c1", headers=[("trace", "17")])
+        """
         self._check_open()
         self._owner._send(topic, value, key, partition, timestamp_ms, headers)
 
     def commit(self) -> None:
         """Make everything visible, and count what was read as read. Raises TransactionAborted if that was
-        not possible and it was rolled back instead; what was read is then read again."""
+        not possible and it was rolled back instead; what was read is then read again.
+
+            >>> with transaction(address, "billing-6") as txn:
+            ...     txn.send("bills", b"17 EUR")
+            ...     txn.commit()
+        """
         self._check_open()
         self.state = "in doubt"
         try:
@@ -356,7 +386,14 @@ class Transaction:
         self.state = "committed"
 
     def abort(self) -> None:
-        """Roll back: nobody sees what was written, and what was read is read again."""
+        """Roll back: nobody sees what was written, and what was read is read again.
+
+        >>> with transaction(address, "billing-7") as txn:
+        ...     txn.send("bills", b"17 EUR")
+        ...     txn.abort()
+        >>> txn.state
+        'aborted'
+        """
         self._check_open()
         self.state = "aborted"
         self._owner._abort(self.records)
@@ -397,7 +434,14 @@ def transaction(
 ) -> Iterator[Transaction]:
     """One transaction, as long as the block. With ``topics`` and ``group`` it has one batch of records to
     process, or none if nothing comes for ``wait`` seconds. It connects every time: for many transactions
-    use ``Transactions``, which also explains the options."""
+    use ``Transactions``, which also explains the options.
+
+        >>> with transaction(address, "billing-8", topics=["orders"], group="billers") as txn:
+        ...     for order in txn.records:
+        ...         txn.send("bills", order.value(), key=order.key())
+        >>> txn.state
+        'committed'
+    """
     with Transactions(
         address, transactional_id, topics=topics, group=group, most=most, wait=wait, timeout=timeout
     ) as owner:

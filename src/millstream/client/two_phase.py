@@ -58,7 +58,13 @@ _OVERHEAD = 32  # of a record besides key, value and headers; approximate
 
 
 class Token(NamedTuple):
-    """Identifies a prepared transaction. ``str(token)`` is the form to save."""
+    """Identifies a prepared transaction. ``str(token)`` is the form to save.
+
+    >>> str(Token("order-7", 4711, 3))
+    'order-7:4711:3'
+    >>> Token.parse("order-7:4711:3").epoch
+    3
+    """
 
     transactional_id: str
     producer_id: int
@@ -76,7 +82,14 @@ class Token(NamedTuple):
 
 
 class Outcome(enum.Enum):
-    """The result of a decision."""
+    """The result of a decision.
+
+    >>> with TwoPhase(address, "order-1") as both:
+    ...     both.send("bills", b"17 EUR")
+    ...     token = both.prepare()
+    >>> commit_prepared(address, token) is Outcome.COMMITTED
+    True
+    """
 
     COMMITTED = "committed the transaction of {}"
     ABORTED = "aborted the transaction of {}"
@@ -88,7 +101,15 @@ class Outcome(enum.Enum):
 
 
 class TwoPhase:
-    """One transaction to prepare. Its block writes the records; a block that ends unprepared aborts them."""
+    """One transaction to prepare. Its block writes the records; a block that ends unprepared aborts them.
+
+    >>> with TwoPhase(address, "order-2") as both:
+    ...     both.send("bills", b"17 EUR")
+    ...     token = both.prepare()
+    >>> # save the token with the other system's transaction, then decide about both
+    >>> commit_prepared(address, token).name
+    'COMMITTED'
+    """
 
     def __init__(self, address: str | Connection, transactional_id: str) -> None:
         if not transactional_id:
@@ -145,7 +166,11 @@ class TwoPhase:
         partition: int = -1,
         timestamp_ms: int = 0,
     ) -> None:
-        """Write a record. Partition -1 lets the key decide; timestamp 0 is the current time."""
+        """Write a record. Partition -1 lets the key decide; timestamp 0 is the current time.
+
+        >>> with TwoPhase(address, "order-3") as both:   # aborted, because it is not prepared
+        ...     both.send("bills", b"17 EUR", key="c1")
+        """
         if self._sender is None or self._token is not None:
             raise ConfigError("records are written within the block, and before prepare()")
         record = Record(
@@ -164,7 +189,14 @@ class TwoPhase:
 
     def prepare(self) -> Token:
         """Wait until every record is safe in the log. Returns the token that decides about them; a second
-        call returns the same token."""
+        call returns the same token.
+
+            >>> with TwoPhase(address, "order-4") as both:
+            ...     both.send("bills", b"17 EUR")
+            ...     token = both.prepare()
+            >>> abort_prepared(address, token).name
+            'ABORTED'
+        """
         if self._sender is None or self._producer is None:
             raise ConfigError("there is nothing to prepare outside the block")
         if self._token is None:
@@ -200,19 +232,42 @@ class TwoPhase:
 
 def commit_prepared(address: str | Connection, token: Token | str) -> Outcome:
     """Commit a prepared transaction. A second call reports that it was committed before. Raises
-    TransactionDecided if it was aborted, or if it is gone and the outcome is unknown."""
+    TransactionDecided if it was aborted, or if it is gone and the outcome is unknown.
+
+        >>> with TwoPhase(address, "order-5") as both:
+        ...     both.send("bills", b"17 EUR")
+        ...     token = both.prepare()
+        >>> commit_prepared(address, token).name, commit_prepared(address, token).name
+        ('COMMITTED', 'COMMITTED_BEFORE')
+    """
     return _decide(address, token, commit=True)
 
 
 def abort_prepared(address: str | Connection, token: Token | str) -> Outcome:
     """Abort a prepared transaction. A second call reports that it was aborted before. Raises
-    TransactionDecided if it was committed, or if it is gone and the outcome is unknown."""
+    TransactionDecided if it was committed, or if it is gone and the outcome is unknown.
+
+        >>> with TwoPhase(address, "order-6") as both:
+        ...     both.send("bills", b"17 EUR")
+        ...     token = both.prepare()
+        >>> abort_prepared(address, str(token)).name
+        'ABORTED'
+    """
     return _decide(address, token, commit=False)
 
 
 def list_prepared(address: str | Connection) -> list[tuple[Token, TransactionInfo]]:
     """Every open transaction without a timeout, oldest first: prepared ones, and those of programs that are
-    still writing or died while writing."""
+    still writing or died while writing.
+
+        >>> with TwoPhase(address, "order-7") as both:
+        ...     both.send("bills", b"17 EUR")
+        ...     token = both.prepare()
+        >>> [token.transactional_id for token, _ in list_prepared(address)]
+        ['order-7']
+        >>> abort_prepared(address, token).name
+        'ABORTED'
+    """
     with _cluster(address) as cluster:
         found = [
             (token, info)

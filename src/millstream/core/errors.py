@@ -43,15 +43,36 @@ from __future__ import annotations
 
 
 class MillstreamError(Exception):
-    """Root of everything millstream raises on purpose."""
+    """Root of everything millstream raises on purpose.
+
+    >>> try:
+    ...     Driver(flow, engine="duckdb")
+    ... except MillstreamError as error:
+    ...     print(error)
+    engine='duckdb' is not 'python' or 'spark'
+    """
 
 
 class ConfigError(MillstreamError):
-    """A setting, an option or a settings file is wrong."""
+    """A setting, an option or a settings file is wrong.
+
+    >>> try:
+    ...     Connection("localhost:port").servers()
+    ... except ConfigError as error:
+    ...     print(error)
+    the broker's address: ...
+    """
 
 
 class DataDirectoryError(MillstreamError):
-    """The data directory can't be used."""
+    """The data directory can't be used.
+
+    >>> try:
+    ...     Broker("/dev/null").start()
+    ... except DataDirectoryError as error:
+    ...     print(error)
+    can't use the data directory /dev/null: File exists; give one that this user may read and write
+    """
 
 
 class CorruptBatch(MillstreamError):
@@ -167,11 +188,23 @@ class ProtocolError(MillstreamError):
 
 
 class BrokerUnavailable(MillstreamError):
-    """No broker answers at the given address."""
+    """No broker answers at the given address.
+
+    >>> try:
+    ...     Connection("127.0.0.1:1").check()
+    ... except BrokerUnavailable as error:
+    ...     print(error)
+    no broker answers at 127.0.0.1:1 (connection refused); start one with ...
+    """
 
 
 class RequestFailed(MillstreamError):
-    """A broker answered with an error. ``code`` is Kafka's number for it, ``name`` is Kafka's name."""
+    """A broker answered with an error. ``code`` is Kafka's number for it, ``name`` is Kafka's name.
+
+    >>> error = RequestFailed(3, "UNKNOWN_TOPIC_OR_PARTITION", "there is no topic 'paymets'")
+    >>> error.code, error.name
+    (3, 'UNKNOWN_TOPIC_OR_PARTITION')
+    """
 
     def __init__(self, code: int, name: str, message: str) -> None:
         self.code = code
@@ -180,12 +213,25 @@ class RequestFailed(MillstreamError):
 
 
 class ProducerFenced(RequestFailed):
-    """Another producer has taken over this one's transactional id, or its transaction timed out."""
+    """Another producer has taken over this one's transactional id, or its transaction timed out.
+
+    >>> with Transactions(address, "billing-9") as first:
+    ...     try:
+    ...         with first.begin() as txn, transaction(address, "billing-9"):
+    ...             txn.send("bills", b"17 EUR")   # the second has taken over the id
+    ...     except ProducerFenced as error:
+    ...         print(error.name)
+    PRODUCER_FENCED
+    """
 
 
 class TransactionAborted(MillstreamError):
     """A transaction was rolled back; nothing of it is visible. ``rebalanced`` is True if the reason is that
-    the records it had read now belong to another member."""
+    the records it had read now belong to another member.
+
+        >>> TransactionAborted("the group has a new member", rebalanced=True).rebalanced
+        True
+    """
 
     def __init__(self, message: str, *, rebalanced: bool = False) -> None:
         self.rebalanced = rebalanced
@@ -193,15 +239,37 @@ class TransactionAborted(MillstreamError):
 
 
 class TransactionDecided(MillstreamError):
-    """A prepared transaction was decided otherwise before, or its outcome is no longer known."""
+    """A prepared transaction was decided otherwise before, or its outcome is no longer known.
+
+    >>> with TwoPhase(address, "order-8") as both:
+    ...     both.send("bills", b"17 EUR")
+    ...     token = both.prepare()
+    >>> outcome = abort_prepared(address, token)
+    >>> try:
+    ...     commit_prepared(address, token)
+    ... except TransactionDecided as error:
+    ...     print("too late")
+    too late
+    """
 
 
 class DataLoss(MillstreamError):
-    """Records that were to be read are gone, or can't be read."""
+    """Records that were to be read are gone, or can't be read.
+
+    >>> try:
+    ...     raise DataLoss("payments[0]: offsets 5 to 9 were deleted before they were read")
+    ... except MillstreamError as error:
+    ...     print(error)
+    payments[0]: offsets 5 to 9 were deleted before they were read
+    """
 
 
 class InputError(MillstreamError):
-    """Text to produce is not a record. ``line`` is its line number, from 1."""
+    """Text to produce is not a record. ``line`` is its line number, from 1.
+
+    >>> InputError(3, "no JSON").line
+    3
+    """
 
     def __init__(self, line: int, message: str) -> None:
         self.line = line
@@ -209,20 +277,42 @@ class InputError(MillstreamError):
 
 
 class StateError(MillstreamError):
-    """The state of a stateful operator can't be used, or has grown too large."""
+    """The state of a stateful operator can't be used, or has grown too large.
+
+    >>> issubclass(StateConnectionError, StateError)
+    True
+    """
 
 
 class StateConnectionError(StateError):
-    """The database that holds the state does not answer. It may a little later."""
+    """The database that holds the state does not answer. It may a little later.
+
+    >>> try:
+    ...     raise StateConnectionError("postgresql://localhost/state does not answer")
+    ... except StateError as error:
+    ...     print(error)
+    postgresql://localhost/state does not answer
+    """
 
 
 class RegistryUnavailable(MillstreamError):
-    """No schema registry answers at the given address. One may a little later."""
+    """No schema registry answers at the given address. One may a little later.
+
+    >>> try:
+    ...     flow.source("bills", format="avro", registry="http://127.0.0.1:1")
+    ... except MillstreamError as error:
+    ...     print(type(error.__cause__ or error).__name__)
+    TopologyError
+    """
 
 
 class RegistryRefused(MillstreamError):
     """A schema registry can't do what is asked. ``code`` is the number that Confluent's registry uses for
-    it (40401: no such subject); its first three digits are the HTTP status."""
+    it (40401: no such subject); its first three digits are the HTTP status.
+
+        >>> RegistryRefused(40401, "there is no subject 'bills-value'").code
+        40401
+    """
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -230,18 +320,33 @@ class RegistryRefused(MillstreamError):
 
 
 class InvalidSchema(RegistryRefused):
-    """A schema is invalid, or refers to one that does not exist."""
+    """A schema is invalid, or refers to one that does not exist.
+
+    >>> InvalidSchema("an Avro record needs fields").code
+    42201
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(42201, message)
 
 
 class UndecodableRecord(MillstreamError):
-    """A record's bytes do not match their schema, or their schema is not known."""
+    """A record's bytes do not match their schema, or their schema is not known.
+
+    >>> issubclass(UndecodableRecord, MillstreamError)
+    True
+    """
 
 
 class TopologyError(MillstreamError):
-    """A pipeline is wrong. ``where`` is ``file:line`` in the user's own code, if known."""
+    """A pipeline is wrong. ``where`` is ``file:line`` in the user's own code, if known.
+
+    >>> try:
+    ...     payments.where("eurs > 2")
+    ... except TopologyError as error:
+    ...     print(str(error).partition(": ")[2])   # after the file and the line
+    the condition 'eurs > 2': there is no column 'eurs'; did you mean 'eur'? The columns are ...
+    """
 
     def __init__(self, message: str, *, where: str | None = None) -> None:
         self.where = where
@@ -249,4 +354,14 @@ class TopologyError(MillstreamError):
 
 
 class OperatorFailed(MillstreamError):
-    """A user's function in a stateful operator raised. The message names the operator, key and record."""
+    """A user's function in a stateful operator raised. The message names the operator, key and record.
+
+    >>> class Broken(Processor):
+    ...     def on_event(self, event, context):
+    ...         context.emit(n=1 // 0)
+    >>> try:
+    ...     processed(Broken, "n int", {"card": "c1"})
+    ... except OperatorFailed as error:
+    ...     print(error)
+    operator 'made' failed for card='c1': ZeroDivisionError: ...
+    """

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Make ``format("millstream")`` known to a session that has not found it by itself.
 
-    Raises ConfigError if the Python that Spark starts for the session on this machine has no millstream."""
+    Raises ConfigError if the Python that Spark starts for the session on this machine has no millstream.
+
+        >>> def read(spark):   # where a session was started without millstream
+        ...     millstream.pipeline.register(spark)
+        ...     return spark.readStream.format("millstream").option("topic", "payments").load()
+    """
     # Imported here, not at the top: topologies are checked and drawn without loading Spark.
     from millstream.pipeline.connector.datasource import MillstreamDataSource
     from millstream.pipeline.spark.session import check_python

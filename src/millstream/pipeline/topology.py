@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
 
 class Topology(declared.Topology):
-    """A job: its sources, its operators and its sinks."""
+    """A job: its sources, its operators and its sinks.
+
+    >>> flow = Topology("bursts", guarantee="exactly-once", max_state="500 MB")
+    >>> payments = flow.source("payments", schema="card string, at timestamp", time="at")
+    >>> payments.window(by="card", size="1 minute").agg(n="count(*)").to_topic("bursts", key="card")
+    >>> flow.check()
+    []
+    """
 
     def run(
         self,
@@ -55,8 +62,9 @@ class Topology(declared.Topology):
         Ctrl-C does not wait. Returns what the job did. This is what ``millstream run`` does with a file, and
         the options are the same.
 
-            summary = flow.run(broker="127.0.0.1:9092", available_now=True)
-            print(summary.rows_in, summary.rows_out)
+        >>> summary = flow.run(spark, broker=address, available_now=True)
+        >>> summary.rows_in, summary.rows_out
+        (2, {'topic copy': 2})
 
         ``spark`` is the session to work in, which is left as it was found. If it is left out, the session
         that runs in this process is used or, if there is none, one is started with ``master``,
@@ -126,9 +134,10 @@ class Topology(declared.Topology):
         session that does not fit, a checkpoint that is in use. The options are those of ``run``. Stop the job
         before the program ends, or use it as a context manager.
 
-            with flow.start(spark, broker="127.0.0.1:9092") as job:
-                job.await_termination(timeout=60)
-                print(job.status, job.progress)
+        >>> with flow.start(spark, broker=address, available_now=True) as job:
+        ...     ended = job.await_termination(timeout=600)
+        >>> ended, str(job.progress)
+        (True, '2 records in 1 batch')
         """
         return self._options(
             spark=spark,

@@ -1,19 +1,23 @@
-"""Lets PySpark parse its types from text before there is a Spark session.
+"""Lets PySpark declare what a pipeline's file declares, before there is a Spark session.
 
-``@udf("string")`` asks the JVM what ``string`` is, at the time when the function is declared. At the top of a
-pipeline's file there is no JVM yet, and often there never will be: ``graph`` and the test driver work without
-one. So while no session is running, this module answers PySpark. With a session, PySpark asks Spark as usual.
+``@udf("string")`` asks the JVM what ``string`` is, at the time when the function is declared, and
+``F.col("eur")`` asks it for a column. At the top of a pipeline's file there is no JVM yet, and often there
+never will be: ``graph`` and the test driver work without one. So while no session is running, this module
+answers PySpark: types are read here, and columns are recorded as SQL (``recorded``). With a session, PySpark
+asks Spark as usual. The test driver has columns recorded while it is at work, whether a session is running or
+not.
 
-PySpark reads all such texts (of UDFs, Arrow and pandas UDFs, UDTFs, ``DataType.fromDDL``) through one
-function of ``pyspark.sql.types``. ``answer_pyspark`` replaces it, now or when PySpark is imported.
+PySpark reads types, calls functions and builds columns each through one function of a module.
+``answer_pyspark`` replaces these, now or when PySpark is imported.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,31 +25,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millstream.sqltypes.ddl import TypeTree
 
-_MODULE = "pyspark.sql.types"
-_ASKED = "get_active_spark_context"
-
 
 def answer_pyspark() -> None:
-    """Replace PySpark's function. Idempotent, and does not import PySpark."""
-    if (loaded := sys.modules.get(_MODULE)) is not None:
-        _answer(loaded)
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    """Replace PySpark's functions. Idempotent, and does not import PySpark."""
+    for name, answer in _ANSWERS.items():
+        if (loaded := sys.modules.get(name)) is not None:
+            answer(loaded)
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder:
-    """Python asks it for every module that is imported, until that is PySpark's types."""
+    """Python asks it for every module that is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != _MODULE:
+        if name not in _ANSWERS or self._at_work:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._at_work = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._at_work = False
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
         return spec
+
+    _at_work = False
 
 
 class _Loader(importlib.abc.Loader):
@@ -62,30 +69,136 @@ class _Loader(importlib.abc.Loader):
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._real
         self._real.exec_module(module)
-        _answer(module)
+        _ANSWERS[module.__name__](module)
 
 
-def _answer(types: Any) -> None:
-    ask = getattr(types, _ASKED)
-    if isinstance(ask, _Asked):
-        return
-    setattr(types, _ASKED, _Asked(ask))
+def _answer_types(types: Any) -> None:
+    _replace(types, "get_active_spark_context", _types)
+    if not _has_spark():
+        _replace(types, "_parse_datatype_string", _types_of_the_client)
 
 
-class _Asked:
-    """Replaces ``get_active_spark_context``. Returns the context or, without one, itself, which can
-    parse types."""
+def _has_spark() -> bool:
+    """False if PySpark is the package pyspark-client, which asks a server for everything."""
+    return importlib.util.find_spec("py4j") is not None
 
-    def __init__(self, ask: Any) -> None:
-        self._ask = ask
 
-    def __call__(self) -> Any:
+def _answer_functions(functions: Any) -> None:
+    _replace(functions, "_get_active_spark_context", _columns)
+    _replace(functions, "_invoke_function", _functions)
+
+
+def _answer_columns(column: Any) -> None:
+    _replace(column, "get_active_spark_context", _columns)
+    for name in ("cast", "try_cast"):
+        _replace(column.Column, name, _casts)
+
+
+def _answer_windows(window: Any) -> None:
+    _replace(window, "get_active_spark_context", _columns)
+
+
+def _answer_udfs(udf: Any) -> None:
+    _replace(udf.UserDefinedFunction, "__call__", _calls)
+
+
+_ANSWERS: dict[str, Callable[[Any], None]] = {
+    "pyspark.sql.types": _answer_types,
+    "pyspark.sql.functions.builtin": _answer_functions,
+    "pyspark.sql.classic.column": _answer_columns,
+    "pyspark.sql.classic.window": _answer_windows,
+    "pyspark.sql.udf": _answer_udfs,
+}
+
+
+def _replace(owner: Any, name: str, answering: Callable[[Any], Any]) -> None:
+    """Replace a function with one that answers in its place, once."""
+    real = getattr(owner, name)
+    if not hasattr(real, "_before_spark"):
+        made: Any = functools.wraps(real)(answering(real))
+        made._before_spark = True
+        setattr(owner, name, made)
+
+
+def _types(real: Callable[[], Any]) -> Callable[[], Any]:
+    """For ``get_active_spark_context``, where it is asked for a type: the context or, without one, an object
+    that can parse types."""
+
+    def answer() -> Any:
         from pyspark import SparkContext
 
-        return self if SparkContext._active_spark_context is None else self._ask()
+        return _Types() if SparkContext._active_spark_context is None else real()
 
+    return answer
+
+
+def _types_of_the_client(real: Callable[[str], Any]) -> Callable[[str], Any]:
+    def answer(text: str) -> Any:
+        from pyspark.sql import SparkSession
+
+        return data_type(text) if SparkSession.getActiveSession() is None else real(text)
+
+    return answer
+
+
+class _Types:
     def _parse_ddl(self, text: str) -> Any:
         return data_type(text)
+
+
+def _columns(real: Callable[[], Any]) -> Callable[[], Any]:
+    """For ``get_active_spark_context``, where it is asked for columns."""
+
+    def answer() -> Any:
+        from millstream.sqltypes.recorded import Recorder, is_recording
+
+        return Recorder() if is_recording() else real()
+
+    return answer
+
+
+def _functions(real: Callable[..., Any]) -> Callable[..., Any]:
+    """For ``_invoke_function``, which calls a function of Spark's by its name."""
+
+    def answer(name: str, *arguments: Any) -> Any:
+        from pyspark.sql.classic.column import Column
+
+        from millstream.sqltypes.recorded import Recorder, is_recording
+
+        return Column(Recorder().call(name, arguments)) if is_recording() else real(name, *arguments)
+
+    return answer
+
+
+def _casts(real: Callable[..., Any]) -> Callable[..., Any]:
+    """For ``Column.cast``, which would start a session to read a DataType."""
+
+    def answer(column: Any, dataType: Any) -> Any:  # noqa: N803 - as PySpark has it
+        from pyspark.sql.types import DataType
+
+        from millstream.sqltypes.recorded import RecordedColumn
+
+        is_recorded = isinstance(column._jc, RecordedColumn) and isinstance(dataType, DataType)
+        return real(column, dataType.simpleString() if is_recorded else dataType)
+
+    return answer
+
+
+def _calls(real: Callable[..., Any]) -> Callable[..., Any]:
+    """For the call of a UDF."""
+
+    def answer(udf: Any, *arguments: Any, **by_name: Any) -> Any:
+        from pyspark.sql.classic.column import Column
+
+        from millstream.sqltypes.recorded import is_recording, remember, udf_call
+
+        if is_recording():
+            return Column(udf_call(udf, arguments, by_name))
+        made = real(udf, *arguments, **by_name)
+        remember(made, udf, arguments, by_name)
+        return made
+
+    return answer
 
 
 def data_type(text: str) -> Any:

@@ -1,144 +1,94 @@
-"""PySpark's Column on the driver's own SQL: ``fn.col("eur") > 2`` builds a tree, and nothing runs."""
+"""PySpark's columns for the driver's own SQL.
+
+While the driver is at work, PySpark's ``functions`` and ``Column`` record what is called as SQL text
+(``millstream.sqltypes.recorded``), in this context only. So a user's file can import them as usual, in any
+form, before or after that, and other threads notice nothing.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-from decimal import Decimal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import Column as SparkColumn
+from pyspark.sql import Column
+from pyspark.sql import functions as fn
 
 from millstream.pipeline.sql import types
-from millstream.pipeline.sql.nodes import Alias, Call, Cast, Literal, Node, Unsupported
+from millstream.pipeline.sql.nodes import Alias, Call, Cast, Lambda, Literal, Node, PythonCall, Unsupported
 from millstream.pipeline.sql.parse import parse
 from millstream.pipeline.sql.types import Type
+from millstream.sqltypes import expressions
+from millstream.sqltypes.ddl import quoted
+from millstream.sqltypes.expressions import NoSqlError
+from millstream.sqltypes.recorded import expression_of_column, recording
+from millstream.testing.vectorized import is_row_by_row, whole
 
 
-class Column(SparkColumn):
-    """An expression, which is held entirely in ``node``."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Column:
-        return object.__new__(cls)
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-
-    def alias(self, *names: str, **_: Any) -> Column:
-        if len(names) != 1:
-            raise Unsupported("an alias with several names")
-        return Column(Alias(self.node, names[0]))
-
-    name = alias
-
-    def cast(self, dataType: Any) -> Column:  # noqa: N803 - as PySpark has it
-        return Column(Cast(self.node, type_of(dataType)))
-
-    astype = cast
-
-    def try_cast(self, dataType: Any) -> Column:  # noqa: N803
-        return Column(Cast(self.node, type_of(dataType), tries=True))
-
-    def isin(self, *values: Any) -> Column:
-        listed = values[0] if len(values) == 1 and isinstance(values[0], list | set | tuple) else values
-        return Column(Call("in", (self.node, *map(node_of, listed))))
-
-    def between(self, lowerBound: Any, upperBound: Any) -> Column:  # noqa: N803
-        return Column(Call("between", (self.node, node_of(lowerBound), node_of(upperBound))))
-
-    def substr(self, startPos: Any, length: Any) -> Column:  # noqa: N803
-        return Column(Call("substring", (self.node, node_of(startPos), node_of(length))))
-
-    def getField(self, name: Any) -> Column:  # noqa: N802
-        return Column(Call(".", (self.node, node_of(name))))
-
-    def getItem(self, key: Any) -> Column:  # noqa: N802
-        return Column(Call("[]", (self.node, node_of(key))))
-
-    def __getitem__(self, key: Any) -> Column:
-        return self.getItem(key)
-
-    def __getattr__(self, name: str) -> Column:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self.getField(name)
-
-    def when(self, condition: SparkColumn, value: Any) -> Column:
-        assert isinstance(self.node, Call)
-        return Column(Call("case", (*self.node.arguments, node_of(condition), node_of(value))))
-
-    def otherwise(self, value: Any) -> Column:
-        assert isinstance(self.node, Call)
-        return Column(Call("case", (*self.node.arguments, node_of(value))))
-
-    def __invert__(self) -> Column:
-        return Column(Call("not", (self.node,)))
-
-    def __neg__(self) -> Column:
-        return Column(Call("negative", (self.node,)))
-
-    def __bool__(self) -> bool:
-        raise ValueError("a column has no truth value: use & for and, | for or, ~ for not")
-
-    def __repr__(self) -> str:
-        return f"Column<{self.node}>"
-
-    __hash__ = object.__hash__
+@contextmanager
+def in_their_place() -> Iterator[None]:
+    """While it is active, PySpark's functions make columns that need no Spark."""
+    with recording(Unsupported):
+        yield
 
 
-def _two(name: str, swapped: bool = False) -> Any:
-    def method(self: Column, other: Any) -> Column:
-        nodes = (self.node, node_of(other))
-        return Column(Call(name, nodes[::-1] if swapped else nodes))
-
-    return method
+def column(name: str) -> Column:
+    """A column by its plain name."""
+    return fn.col(quoted(name))
 
 
-def _one(name: str) -> Any:
-    return lambda self: Column(Call(name, (self.node,)))
+def node_of(value: Any) -> Node:
+    """A column's tree, or a literal."""
+    try:
+        made = expression_of_column(value) if isinstance(value, Column) else expressions.literal(value)
+    except NoSqlError as error:
+        raise Unsupported(str(error)) from None
+    return bound(parse(made.text), made.functions)
 
 
-def _refusing(name: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        raise Unsupported(name)
-
-    return method
+def named(value: Any) -> Node:
+    """A column, or the column that a text names."""
+    return parse(value) if isinstance(value, str) else node_of(value)
 
 
-_TWO = {
-    "__add__": "+",
-    "__sub__": "-",
-    "__mul__": "*",
-    "__truediv__": "/",
-    "__mod__": "%",
-    "__pow__": "pow",
-    "__eq__": "=",
-    "__ne__": "!=",
-    "__lt__": "<",
-    "__le__": "<=",
-    "__gt__": ">",
-    "__ge__": ">=",
-    "__and__": "and",
-    "__or__": "or",
-    "eqNullSafe": "<=>",
-    "like": "like",
-    "ilike": "ilike",
-    "rlike": "rlike",
-    "startswith": "startswith",
-    "endswith": "endswith",
-    "contains": "contains",
-    "bitwiseAND": "&",
-    "bitwiseOR": "|",
-    "bitwiseXOR": "^",
-}
-_SWAPPED = {"__radd__": "+", "__rsub__": "-", "__rmul__": "*", "__rtruediv__": "/", "__rmod__": "%"}
-_SWAPPED |= {"__rand__": "and", "__ror__": "or", "__rpow__": "pow"}
-_ONE = {"isNull": "isnull", "isNotNull": "isnotnull", "isNaN": "isnan"}
-for _name, _function in _TWO.items():
-    setattr(Column, _name, _two(_function))
-for _name, _function in _SWAPPED.items():
-    setattr(Column, _name, _two(_function, swapped=True))
-for _name, _function in _ONE.items():
-    setattr(Column, _name, _one(_function))
+def bound(node: Node, functions: Mapping[str, Any]) -> Node:
+    """A tree in which calls of Python functions are just that. ``functions`` are UDFs by their names."""
+    if not functions:
+        return node
+    if isinstance(node, Call):
+        arguments = tuple(bound(one, functions) for one in node.arguments)
+        udf = next((udf for name, udf in functions.items() if name.lower() == node.name), None)
+        return replace(node, arguments=arguments) if udf is None else _applied(udf, arguments)
+    if isinstance(node, Alias | Cast):
+        return replace(node, node=bound(node.node, functions))
+    if isinstance(node, Lambda):
+        return replace(node, body=bound(node.body, functions))
+    return node
+
+
+def _applied(udf: Any, arguments: tuple[Node, ...]) -> PythonCall:
+    kind, row_by_row = type_of(udf._returnType), is_row_by_row(udf.evalType)
+    if not row_by_row and not arguments:
+        raise Unsupported("a pandas or Arrow UDF without arguments")
+    return PythonCall(
+        udf.func if row_by_row else whole(udf.func, udf.evalType, kind), arguments, kind, not row_by_row
+    )
+
+
+def type_of(given: Any) -> Type:
+    """The type of a PySpark DataType, or of its text."""
+    text = given if isinstance(given, str) else given.simpleString()
+    try:
+        return types.parse(text)
+    except (ValueError, IndexError):
+        raise Unsupported(f"the type {text}") from None
+
+
+def literal_of(value: Any) -> Literal | None:
+    """The literal that a Python value is; None if it is more than that."""
+    node = node_of(value)
+    return node if isinstance(node, Literal) else None
 
 
 def refuse_the_rest(cls: type, base: type) -> None:
@@ -153,51 +103,8 @@ def refuse_the_rest(cls: type, base: type) -> None:
             setattr(cls, name, property(refusal) if isinstance(value, property) else refusal)
 
 
-refuse_the_rest(Column, SparkColumn)
+def _refusing(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise Unsupported(name)
 
-
-def type_of(given: Any) -> Type:
-    """The type of a PySpark DataType, or of its text."""
-    text = given if isinstance(given, str) else given.simpleString()
-    try:
-        return types.parse(text)
-    except (ValueError, IndexError):
-        raise Unsupported(f"the type {text}") from None
-
-
-def node_of(value: Any) -> Node:
-    """A column's tree, or a literal."""
-    if isinstance(value, Column):
-        return value.node
-    if value is None:
-        return Literal(None, types.VOID)
-    if isinstance(value, list | tuple):
-        return Call("array", tuple(map(node_of, value)))
-    if isinstance(value, Decimal):
-        _, digits, exponent = value.as_tuple()
-        scale = max(0, -int(exponent))
-        return Literal(value, types.decimal(max(len(digits), scale), scale))
-    if isinstance(value, dt.datetime):
-        return Literal(value.astimezone(dt.UTC), types.TIMESTAMP)
-    if isinstance(value, dt.timedelta):
-        return Literal(value, types.DAYTIME)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Literal(value, types.INT if -(1 << 31) <= value < 1 << 31 else types.BIGINT)
-    for python, kind in _LITERALS.items():
-        if isinstance(value, python):
-            return Literal(value, kind)
-    raise Unsupported(f"the literal {value!r}")
-
-
-_LITERALS: dict[type, Type] = {
-    bool: types.BOOLEAN,
-    float: types.DOUBLE,
-    str: types.STRING,
-    bytes: types.BINARY,
-    dt.date: types.DATE,
-}
-
-
-def named(value: Any) -> Node:
-    """A column, or the column that a text names."""
-    return parse(value) if isinstance(value, str) else node_of(value)
+    return method

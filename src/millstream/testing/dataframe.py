@@ -6,16 +6,28 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column
 from pyspark.sql import DataFrame as SparkDataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from millstream.pipeline.sql import types
 from millstream.pipeline.sql.building import Moment
 from millstream.pipeline.sql.compile import Projection
-from millstream.pipeline.sql.nodes import Alias, AnalysisError, Call, Cast, Literal, Node, Star, Unsupported
+from millstream.pipeline.sql.nodes import (
+    Alias,
+    AnalysisError,
+    Call,
+    Cast,
+    Literal,
+    Node,
+    Star,
+    Unsupported,
+    name_of,
+)
 from millstream.pipeline.sql.nodes import Column as ColumnNode
+from millstream.pipeline.sql.parse import parse
 from millstream.pipeline.sql.types import Type, from_arrow
-from millstream.testing.columns import Column, named, node_of, refuse_the_rest, type_of
+from millstream.testing.columns import bound, column, literal_of, named, node_of, refuse_the_rest, type_of
 from millstream.testing.vectorized import map_in_pandas
 
 
@@ -83,12 +95,16 @@ class DataFrame(SparkDataFrame):
     def _column(self, name: str) -> Column:
         if not any(name.lower() == own.lower() for own in self.columns):
             raise AnalysisError(f"there is no column {name!r}; the columns are {', '.join(self.columns)}")
-        return Column(ColumnNode((name,)))
+        return column(name)
 
     # ---- steps --------------------------------------------------------------------------------------
 
     def _projected(self, nodes: list[Node], condition: Node | str | None = None) -> DataFrame:
         table, hidden = self._table, self._hidden
+        functions = self._moment.functions
+        nodes = [bound(node, functions) for node in nodes]
+        if condition is not None:
+            condition = bound(parse(condition) if isinstance(condition, str) else condition, functions)
         beside: dict[str, Type] = {}
         if hidden is not None:
             beside = {field.name: from_arrow(field.type) for field in hidden.schema}
@@ -142,7 +158,7 @@ class DataFrame(SparkDataFrame):
         )
 
     def drop(self, *cols: Any) -> DataFrame:
-        gone = {(one if isinstance(one, str) else one.node.parts[0]).lower() for one in cols}
+        gone = {(one if isinstance(one, str) else str(name_of(node_of(one)))).lower() for one in cols}
         kept = self._table.select([n for n in self.columns if n.lower() not in gone])
         return DataFrame(kept, self._moment, hidden=self._hidden, steps=self.steps)
 
@@ -183,8 +199,8 @@ class DataFrame(SparkDataFrame):
         given = value if isinstance(value, dict) else dict.fromkeys(_listed(subset) or self.columns, value)
         nodes: list[Node] = []
         for name, kind in self._types.items():
-            filling = node_of(given[name]) if name in given else None
-            fits = isinstance(filling, Literal) and (
+            filling = literal_of(given[name]) if name in given else None
+            fits = filling is not None and (
                 filling.type == kind or (types.is_number(filling.type) and types.is_number(kind))
             )
             own = ColumnNode((name,))

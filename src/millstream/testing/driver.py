@@ -43,6 +43,12 @@ class Driver:
     time on the driver's clock, by default the time of the first event. The clock moves only with
     ``advance``. ``engine="spark"`` evaluates SQL and DataFrame functions on a local Spark session instead
     of the driver's own SQL.
+
+        >>> payments.where("eur > 500").to_topic("alerts", key="card")
+        >>> with Driver(flow) as driver:
+        ...     driver.feed("payments", {"card": "c1", "eur": 900, "at": "2026-01-01T10:00:00Z"})
+        ...     driver.topic("alerts")
+        [{'card': 'c1', 'eur': 900.0, 'at': '2026-01-01T10:00:00.000000Z'}]
     """
 
     def __init__(
@@ -55,7 +61,9 @@ class Driver:
     ) -> None:
         self._now = None if now is None else micros(_time(now))
         made = _engine(engine)
-        if not isinstance(flow, Topology):
+        if isinstance(flow, Topology):
+            flow = flow.copy()
+        else:
             with made.at_work():
                 flow = load_topology(flow, name)
         for source in flow.sources:
@@ -92,6 +100,12 @@ class Driver:
         None. It may also be a Record, which brings its own key, headers, timestamp and partition. ``rows``
         is one row or a list of them. ``timestamp`` is the record's own (a number is milliseconds since
         1970, as in the log); by default it is the time on the driver's clock.
+
+            >>> paid = {"card": "c1", "eur": 2.0, "at": "2026-01-01T10:00:00Z"}
+            >>> driver.feed("payments", [paid, paid], key="c1", partition=1)
+            >>> driver.feed("payments", Record(b"no JSON", headers={"trace": b"17"}))
+            >>> len(driver.stream("payments")), len(driver.stream("payments.rejected"))
+            (2, 1)
         """
         if self._finished:
             raise MillstreamError("finish() has ended the input; create another Driver")
@@ -142,12 +156,23 @@ class Driver:
 
     @property
     def now(self) -> dt.datetime:
-        """The time on the driver's clock."""
+        """The time on the driver's clock.
+
+        >>> driver.feed("payments", {"card": "c1", "at": "2026-01-01T10:00:00Z"})
+        >>> driver.now
+        datetime.datetime(2026, 1, 1, 10, 0, tzinfo=datetime.timezone.utc)
+        """
         return BEGINNING if self._now is None else from_micros(self._now)
 
     def advance(self, duration: str) -> None:
         """Let time pass on the clock: timers fire and quiet sources become idle. Event time advances only
-        as a consequence."""
+        as a consequence.
+
+            >>> driver.feed("payments", {"card": "c1", "at": "2026-01-01T10:00:00Z"})
+            >>> driver.advance("90 seconds")
+            >>> f"{driver.now:%H:%M:%S}"
+            '10:01:30'
+        """
         try:
             target = micros(self.now) + 1000 * duration_ms(duration)
         except DurationError as error:
@@ -172,7 +197,13 @@ class Driver:
         return min(times, default=None)
 
     def finish(self) -> None:
-        """End the input: event time advances until nothing waits for it any more."""
+        """End the input: event time advances until nothing waits for it any more.
+
+        >>> driver.feed("payments", {"card": "c1", "eur": 2.0, "at": "2026-01-01T10:00:00Z"})
+        >>> driver.finish()
+        >>> [row["n"] for row in driver.topic("totals")]
+        [1]
+        """
         self._finished = True
         self._now = micros(self.now)
         for operators, is_circle in self._running.in_order():
@@ -233,26 +264,49 @@ class Driver:
 
     def topic(self, name: str) -> list[Any]:
         """The values of all records that the flow has written to a topic: JSON as Python values, other values
-        as text, or as bytes if they are not UTF-8."""
+        as text, or as bytes if they are not UTF-8.
+
+            >>> driver.feed("payments", {"card": "c1", "eur": 2.0, "at": "2026-01-01T10:00:00Z"})
+            >>> driver.topic("paid")
+            [{'card': 'c1', 'eur': 2.0}]
+        """
         sinks = [one for one in self._flow.sinks if isinstance(one, TopicSink) and one.topic == name]
         as_json = all(one.is_json for one in sinks)
         return [_decoded(record.value, as_json) for record in self.records(name)]
 
     def records(self, topic: str) -> list[Record]:
-        """The records themselves, with key, value, headers and timestamp as they would be in the log."""
+        """The records themselves, with key, value, headers and timestamp as they would be in the log.
+
+        >>> driver.feed("payments", {"card": "c1", "eur": 2.0, "at": "2026-01-01T10:00:00Z"})
+        >>> [record] = driver.records("paid")
+        >>> record.key, record.value
+        (b'c1', b'{"card":"c1","eur":2.0}')
+        """
         return list(self._records[_known(topic, self._records, "the flow writes no topic")])
 
     def stream(self, name: str) -> list[dict[str, Any]]:
         """All rows that a stream or a channel has emitted, by its name. Rows that did not parse, came too
         late or were too far ahead are available even if the flow does not ask for them, as
-        ``payments.rejected`` or ``totals.late``."""
+        ``payments.rejected`` or ``totals.late``.
+
+            >>> driver.feed("payments", [{"card": "c1", "at": "2026-01-01T10:00:00Z"}, "no JSON"])
+            >>> [row["card"] for row in driver.stream("payments")]
+            ['c1']
+            >>> len(driver.stream("payments.rejected"))
+            1
+        """
         named = [stream.name for stream in self._flow.streams if stream.named]
         named += [f"{source.name}.rejected" for source in self._flow.sources]
         named += [f"{one}.{word}" for one in self._running.states.named() for word in (LATE, AHEAD)]
         return list(self._rows.get(_known(name, dict.fromkeys(named), "there is no stream"), ()))
 
     def view(self, name: str) -> dict[Any, dict[str, Any]]:
-        """A view's rows by key. A key of several columns, an array or a struct becomes a tuple."""
+        """A view's rows by key. A key of several columns, an array or a struct becomes a tuple.
+
+        >>> driver.feed("payments", {"card": "c1", "eur": 2.0, "at": "2026-01-01T10:00:00Z"})
+        >>> driver.view("latest")
+        {'c1': {'card': 'c1', 'eur': 2.0}}
+        """
         views = self._running.views
         view = views[_known(name, views, "there is no view")]
         reader = open_reader(self._file)
@@ -269,7 +323,12 @@ class Driver:
         return found
 
     def sql(self, query: str) -> list[dict[str, Any]]:
-        """Any SELECT over the views, as ``millstream view query`` runs it (SQLite's SQL)."""
+        """Any SELECT over the views, as ``millstream view query`` runs it (SQLite's SQL).
+
+        >>> driver.feed("payments", {"card": "c1", "eur": 2.0, "at": "2026-01-01T10:00:00Z"})
+        >>> driver.sql("SELECT sum(eur) AS spent FROM latest")
+        [{'spent': 2.0}]
+        """
         reader = open_reader(self._file)
         try:
             columns, rows = reader.query(query)
@@ -278,7 +337,12 @@ class Driver:
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def watermark(self, stream: str) -> dt.datetime | None:
-        """The watermark of a stateful stream; None if it has none yet."""
+        """The watermark of a stateful stream; None if it has none yet.
+
+        >>> driver.feed("payments", {"card": "c1", "at": "2026-01-01T10:00:00Z"})
+        >>> f"{driver.watermark('totals'):%H:%M:%S}"   # ten seconds of lateness
+        '09:59:50'
+        """
         found = self._running.states.named()
         reached = found[_known(stream, found, "no stateful operator has run as")].clock.watermark
         return None if reached == NEVER else from_micros(reached)

@@ -6,14 +6,16 @@ columns for those DataFrames.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from millstream.pipeline.sql.building import Moment
+from millstream.sqltypes.python_functions import register_functions
+from millstream.testing.columns import in_their_place
 from millstream.testing.dataframe import DataFrame
-from millstream.testing.functions import in_their_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 class Engine(Protocol):
     moment: Moment
+
+    def learn(self, functions: Mapping[str, Any]) -> None:
+        """Make UDFs known, by the names that SQL has for them."""
 
     def frame(self, table: pa.Table) -> Any:
         """The table as a DataFrame."""
@@ -35,6 +40,9 @@ class OwnSql:
     def __init__(self, moment: Moment) -> None:
         self.moment = moment
 
+    def learn(self, functions: Mapping[str, Any]) -> None:
+        self.moment.functions = functions
+
     def frame(self, table: pa.Table) -> DataFrame:
         return DataFrame(table, self.moment)
 
@@ -48,6 +56,9 @@ class OnSpark:
     def __init__(self, moment: Moment, session: SparkSession) -> None:
         self.moment = moment
         self._session = session
+
+    def learn(self, functions: Mapping[str, Any]) -> None:
+        register_functions(self._session, functions)
 
     def frame(self, table: pa.Table) -> Any:
         # A channel's columns are null in the rows of other channels, even NOT NULL ones.

@@ -31,7 +31,11 @@ RAW = types.arrow_schema(  # as a source reads them
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a topic, as it is in the log."""
+    """One record of a topic, as it is in the log.
+
+    >>> Record(b'{"card": "c1"}', key=b"c1", headers={"trace": b"17"}, partition=2).partition
+    2
+    """
 
     value: bytes | None
     key: bytes | None = None

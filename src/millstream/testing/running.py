@@ -8,8 +8,7 @@ this process.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,12 +43,15 @@ class BatchOutput:
 
 
 class FlowRunner:
+    """Runs a topology that is its own: the topology is changed."""
+
     def __init__(self, flow: Topology, engine: Engine) -> None:
         self.flow = flow
         plan(flow)  # refuses what a job would refuse
-        with self._on_kernel():
-            self.plan = plan(flow)
+        flow.kernel_only = "the test driver has no other"  # windows too that a job would leave to Spark
+        self.plan = plan(flow)
         self.engine = engine
+        engine.learn(flow.texts.functions)
         self.states = OperatorStates()
         self.views: dict[str, View] = {}
         # Run everything once without rows, on state that is thrown away, so that mistakes are reported now.
@@ -68,7 +70,7 @@ class FlowRunner:
             return raw_table(source.topic, records.get(source.topic, ())) if records else RAW.empty_table()
 
         given = BatchOutput()
-        with self._on_kernel(), self.engine.at_work():
+        with self.engine.at_work():
             frames = BatchFrames(raw, self.engine, states, time)
             for query in self.plan.queries:
                 self._deliver(query, frames, given)
@@ -87,23 +89,13 @@ class FlowRunner:
         """The operators by name, in the order in which they come to their end, like a job's queries: time may
         not pass what an operator still has to read from others. Each group comes with True if its operators
         read from each other."""
-        with self._on_kernel():
-            found = [
-                ({operator.name for query in group for operator in query.operators}, is_circle(group))
-                for group in in_order(self.plan)
-            ]
+        found = [
+            ({operator.name for query in group for operator in query.operators}, is_circle(group))
+            for group in in_order(self.plan)
+        ]
         last, _ = found[-1]
         last |= self.states.names().difference(*(names for names, _ in found))  # those that no sink uses
         return found
-
-    @contextmanager
-    def _on_kernel(self) -> Iterator[None]:
-        """Run windows on the kernel too that a job would leave to Spark."""
-        before, self.flow.kernel_only = self.flow.kernel_only, "the test driver has no other"
-        try:
-            yield
-        finally:
-            self.flow.kernel_only = before
 
     def times(self, source: SourceNode, records: Sequence[Record]) -> list[Any]:
         """The event times of records that a source accepts."""

@@ -39,7 +39,13 @@ class ViewChange:
 
     ``version`` counts the transactions that changed the view. ``query`` and ``batch`` say which batch made
     the change, and ``at_ms`` when, in milliseconds since 1970. They are None for rows that existed
-    before."""
+    before.
+
+        >>> with Watcher(view_file, "latest") as watcher:
+        ...     [change] = watcher.read(timeout=5)
+        >>> change.kind, change.key, change.new
+        ('row', {'card': 'c1'}, {'card': 'c1', 'eur': 2.0})
+    """
 
     kind: Kind
     version: int
@@ -51,7 +57,13 @@ class ViewChange:
     at_ms: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as ``millstream view watch --output json`` prints it."""
+        """All of it, as ``millstream view watch --output json`` prints it.
+
+        >>> with Watcher(view_file, "latest") as watcher:
+        ...     [change] = watcher.read(timeout=5)
+        >>> change.as_json()["new"]
+        {'card': 'c1', 'eur': 2.0}
+        """
         return {
             "kind": self.kind,
             "version": self.version,
@@ -66,7 +78,14 @@ class ViewChange:
 
 class Watcher:
     """A follower of a view. ``start``: the rows as they are and then changes (``rows``), every change that is
-    kept (``changes``), or only what changes from now on (``now``)."""
+    kept (``changes``), or only what changes from now on (``now``).
+
+        >>> with Watcher(view_file, "latest", condition="eur < 5") as watcher:
+        ...     for change in watcher:
+        ...         print(change.key, change.new["eur"])
+        ...         break
+        {'card': 'c1'} 2.0
+    """
 
     def __init__(
         self,
@@ -115,7 +134,12 @@ class Watcher:
 
     def read(self, timeout: float) -> list[ViewChange]:
         """New changes, after waiting at most ``timeout`` seconds; none if nothing changed, or while the
-        database is away. Once the database is back, the follower continues where it was."""
+        database is away. Once the database is back, the follower continues where it was.
+
+            >>> with Watcher(view_file, "latest", start="now") as watcher:
+            ...     watcher.read(timeout=0.01)
+            []
+        """
         if self._reader.lost and not self._reconnected(timeout):
             return []
         try:
@@ -205,6 +229,12 @@ def watch(
     condition: str | None = None,
     start: Start = "rows",
 ) -> Iterator[ViewChange]:
-    """Every change of a view in a file or a ``postgresql://`` database, without end; see ``Watcher``."""
+    """Every change of a view in a file or a ``postgresql://`` database, without end; see ``Watcher``.
+
+    >>> for change in watch(view_file, "latest", key=["c1"]):
+    ...     print(change.kind, change.new)
+    ...     break
+    row {'card': 'c1', 'eur': 2.0}
+    """
     with Watcher(where, view, key=key, condition=condition, start=start) as watcher:
         yield from watcher

@@ -84,7 +84,8 @@ def test_every_public_name_is_documented() -> None:
     written = (REFERENCE / "python.md").read_text()
     for module in (millstream, client, testing):
         for name in module.__all__:
-            assert f"### {module.__name__}.{name}\n" in written
+            path = f"{module.__name__}.{name}"
+            assert (f"`{path}`" if name == "__version__" else f"### {path}\n") in written
 
 
 async def _collected() -> list[str]:

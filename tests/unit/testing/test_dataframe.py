@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame as SparkDataFrame
+from pyspark.sql import Window
 from pyspark.sql import functions as fn
 from pyspark.sql.functions import col, lit, udf
 from pyspark.sql.types import IntegerType
 
 from millstream.pipeline.sql.building import Moment
 from millstream.pipeline.sql.nodes import AnalysisError, Unsupported
+from millstream.sqltypes.expressions import NoSqlError
+from millstream.sqltypes.recorded import refused
+from millstream.testing.columns import in_their_place
 from millstream.testing.dataframe import DataFrame
-from millstream.testing.functions import in_their_place
 
 NOW = Moment(datetime(2026, 1, 1, tzinfo=UTC))
 
@@ -101,7 +103,7 @@ def test_it_passes_for_a_dataframe_and_refuses_what_it_cannot_do() -> None:
         for use in (
             lambda: df.groupBy("card"),
             lambda: df.join(df, "card"),
-            lambda: df.select(fn.col("eur").over(None)),
+            lambda: df.select(fn.rank().over(Window.partitionBy("card"))),
             lambda: df.select(fn.soundex("card").alias("s")),
             lambda: df.rdd,
         ):
@@ -109,13 +111,18 @@ def test_it_passes_for_a_dataframe_and_refuses_what_it_cannot_do() -> None:
                 use()
         with pytest.raises(AnalysisError, match="no column 'crad'"):
             df.select(df["crad"])
-        with pytest.raises(ValueError, match="use & for and"):
+        with pytest.raises(ValueError, match="please use '&' for 'and'"):
             df.where(df.eur > 1 and df.eur < 2)
 
 
-def test_pyspark_is_itself_again_afterwards() -> None:
-    before = dict(os.environ)
+def test_columns_are_recorded_for_the_driver_in_this_context_only() -> None:
+    elsewhere: list[Exception] = []
+    with in_their_place():
+        thread = threading.Thread(target=lambda: elsewhere.append(refused("it")))
+        thread.start()
+        thread.join()
+        assert isinstance(refused("it"), Unsupported)
+    assert [type(error) for error in elsewhere] == [NoSqlError], "another thread notices nothing"
     with pytest.raises(ZeroDivisionError), in_their_place():
         1 / 0  # noqa: B018
-    assert dict(os.environ) == before
-    assert "pyspark.sql.connect.functions" not in sys.modules
+    assert isinstance(refused("it"), NoSqlError)

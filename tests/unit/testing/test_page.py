@@ -1,4 +1,4 @@
-"""The page about testing pipelines: its example is run as it stands there."""
+"""The pages about testing pipelines and about columns: their examples are run as they stand there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "testing-pipelines.md"
+GUIDES = Path(__file__).resolve().parents[3] / "docs" / "guides"
+PAGE, COLUMNS = GUIDES / "testing-pipelines.md", GUIDES / "columns.md"
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,14 @@ def example() -> dict[str, Any]:
 )
 def test_the_example_holds(example: dict[str, Any], name: str) -> None:
     example[name]()
+
+
+def test_the_page_about_columns_holds() -> None:
+    first, second = re.findall(r"```python\n(.*?)```", COLUMNS.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(first, str(COLUMNS), "exec"), names)
+    names["test_a_column_and_its_text_are_the_same"]()
+    exec(compile(second, str(COLUMNS), "exec"), names)
 
 
 def test_every_test_of_the_example_is_run(example: dict[str, Any]) -> None:

@@ -43,7 +43,11 @@ _LARGEST_OFFSET = 2**63 - 1
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """One partition of one topic.
+
+    >>> str(TopicPartition("orders", 2))
+    'orders[2]'
+    """
 
     topic: str
     partition: int

@@ -14,10 +14,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from millstream.core.errors import TopologyError
+from millstream.pipeline.dsl.columns import SqlTexts
 from millstream.pipeline.dsl.counts import stream_count
 from millstream.pipeline.dsl.declaring import StreamTime
 from millstream.pipeline.dsl.expressions import ExpressionError, check_sql, output_name, without_spaces
@@ -342,6 +344,7 @@ class StreamGraph:
         self.buckets = buckets
         self.state = state
         self.source_numbers: dict[str, int] = {}  # by name; if left empty, sources count in the file's order
+        self.texts = SqlTexts()
         self.kernel_only: str | None = None  # why no window may be Spark's own; None: windows may be
         self.streams: list[StreamNode] = []
         self.sinks: list[Sink] = []
@@ -388,6 +391,20 @@ class StreamGraph:
             stream.find_inputs()
         for stream in list(self.streams):
             stream.settle()
+
+    def copy(self) -> Self:
+        """The same topology once more. It can be planned and changed without changing this one. What the user
+        gave it (functions, processors, schemas) is shared."""
+        shared: dict[int, Any] = {}
+        holders: list[object] = [self.texts, *self.streams]
+        holders += [stream.state for stream in self.streams if stream.state is not None]
+        for holder in holders:
+            for value in vars(holder).values():
+                inner = value.values() if isinstance(value, dict) else value
+                for one in inner if isinstance(value, dict | list | tuple) else [value]:
+                    if not isinstance(one, StreamNode | Stateful | StreamGraph | KeyedInput | SqlTexts):
+                        shared[id(one)] = one
+        return deepcopy(self, shared)
 
     def number_of(self, source: StreamNode) -> int:
         """The number by which operators know a source. A checkpoint keeps the numbers of the sources that it

@@ -12,11 +12,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.core.errors import TopologyError
+from millstream.pipeline.dsl.columns import is_column
 from millstream.pipeline.dsl.declaring import caller
 from millstream.pipeline.kernel.patterns.automaton import MOST_STEPS, StepRule
+
+if TYPE_CHECKING:
+    from millstream.pipeline.dsl.columns import Sql
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")  # of a step or a measure
 
@@ -24,34 +28,53 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")  # of a step or a measure
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step of a pattern: which events fit it, how many it takes, and where they may come. Every method
-    returns a step that is changed in one respect; ``>>`` puts one step after another."""
+    returns a step that is changed in one respect; ``>>`` puts one step after another.
+
+        >>> declined = step("declined", "status = 'declined'").times(3).consecutive()
+        >>> both = declined >> step("paid", F.col("status") == "ok")
+    """
 
     rule: StepRule
-    condition: str | None
+    condition: Sql | None
     where: Callable[[Any, Mapping[str, list[Any]]], Any] | None
     at: str
 
     def times(self, least: int, most: int | None = None) -> Step:
-        """``times(3)`` takes three events, ``times(2, 5)`` two to five."""
+        """``times(3)`` takes three events, ``times(2, 5)`` two to five.
+
+        >>> some = step("declined", "status = 'declined'").times(2, 5)
+        """
         return self._taking("times", least, least if most is None else most)
 
     def at_least(self, least: int) -> Step:
-        """Take this many events or more."""
+        """Take this many events or more.
+
+        >>> many = step("declined", "status = 'declined'").at_least(3)
+        """
         return self._taking("at_least", least, None)
 
     def one_or_more(self) -> Step:
         return self._taking("one_or_more", 1, None)
 
     def optional(self) -> Step:
-        """The step may be left out."""
+        """The step may be left out.
+
+        >>> maybe = step("warned", "status = 'warned'").optional()
+        """
         return self._changed("optional", optional=True)
 
     def directly(self) -> Step:
-        """The step begins with the very next event of the key after the previous step."""
+        """The step begins with the very next event of the key after the previous step.
+
+        >>> next_one = step("paid", "status = 'ok'").directly()
+        """
         return self._changed("directly", directly=True)
 
     def consecutive(self) -> Step:
-        """The step's events come one directly after another."""
+        """The step's events come one directly after another.
+
+        >>> in_a_row = step("declined", "status = 'declined'").times(3).consecutive()
+        """
         return self._changed("consecutive", consecutive=True)
 
     def __rshift__(self, other: Step | Steps) -> Steps:
@@ -74,7 +97,8 @@ class Step:
     def _changed(self, what: str, **rules: Any) -> Step:
         if self.rule.negated:
             raise TopologyError(
-                f"no({self.rule.name!r}, ...) takes no events, so .{what}(...) does not apply", where=caller()
+                f"absent({self.rule.name!r}, ...) takes no events, so .{what}(...) does not apply",
+                where=caller(),
             )
         return replace(self, rule=replace(self.rule, **rules))
 
@@ -95,23 +119,32 @@ class Steps:
 
 def step(
     name: str,
-    condition: str | None = None,
+    condition: Sql | None = None,
     *,
     where: Callable[[Any, Mapping[str, list[Any]]], Any] | None = None,
 ) -> Step:
     """A step for events for which the SQL ``condition`` is true, and ``where(event, so_far)`` too if it is
-    given. ``where`` is a function of the event and of the events that earlier steps took, by step name."""
+    given. ``where`` is a function of the event and of the events that earlier steps took, by step name.
+
+        >>> small = step("small", "eur < 2").times(3)
+        >>> rising = step("rising", where=lambda event, so_far: event.eur > so_far["small"][-1].eur)
+    """
     return _step(name, condition, where, negated=False)
 
 
-def no(
+def absent(
     name: str,
-    condition: str | None = None,
+    condition: Sql | None = None,
     *,
     where: Callable[[Any, Mapping[str, list[Any]]], Any] | None = None,
 ) -> Step:
     """No such event may come between the steps before and after this one. At the end of a pattern, none may
-    come until the pattern's time is up."""
+    come until the pattern's time is up.
+
+        >>> refund = absent("refund", F.col("eur") < 0)
+        >>> steps = [step("small", F.col("eur") < 2), refund, step("big", F.col("eur") > 500)]
+        >>> found = payments.pattern(by="card", within="5 minutes", steps=steps)
+    """
     return _step(name, condition, where, negated=True)
 
 
@@ -134,9 +167,10 @@ def _step(name: object, condition: object, where: object, *, negated: bool) -> S
             f"step {name!r}: where= must take two arguments, the event and the events matched so far",
             where=at,
         )
-    if condition is not None and not isinstance(condition, str):
+    if condition is not None and not isinstance(condition, str) and not is_column(condition):
         raise TopologyError(
-            f"step {name!r}: a condition must be SQL as text; give a function as where=", where=at
+            f"step {name!r}: a condition is SQL, as text or as PySpark's Column; give a function as where=",
+            where=at,
         )
     return Step(StepRule(name, negated=negated), condition, where, at)
 
@@ -147,7 +181,7 @@ def checked_steps(given: object, strict: bool, at: str) -> tuple[Step, ...]:
     for part in given if isinstance(given, list | tuple) else (given,):
         if not isinstance(part, Step | Steps):
             raise TopologyError(
-                f"steps= must be a list of step(...) and no(...), or step(...) >> step(...); {part!r} is"
+                f"steps= must be a list of step(...) and absent(...), or step(...) >> step(...); {part!r} is"
                 " neither",
                 where=at,
             )
@@ -166,7 +200,8 @@ def checked_steps(given: object, strict: bool, at: str) -> tuple[Step, ...]:
         seen.add(each.rule.name.lower())
     if steps[0].rule.negated:
         raise TopologyError(
-            f"a pattern can't begin with no({steps[0].rule.name!r}, ...): there is no event to count from",
+            f"a pattern can't begin with absent({steps[0].rule.name!r}, ...): there is no event to count"
+            " from",
             where=steps[0].at,
         )
     taking = [each for each in steps if not each.rule.negated]

@@ -71,7 +71,7 @@ def declare_pattern(
 
     stream.check_time(at)
     assert stream.time is not None
-    written = checked_steps(steps, strict, at)
+    written = tuple(_with_sql(each, stream) for each in checked_steps(steps, strict, at))
     keys = (by,) if isinstance(by, str) else tuple(by)
     one = KeyedInput(stream, keys)
     for each in written:
@@ -124,6 +124,11 @@ def declare_pattern(
     )
     made.beside_columns = beside
     return made
+
+
+def _with_sql(step: Step, stream: StreamNode) -> Step:
+    what = f"the condition of step {step.rule.name!r}"
+    return replace(step, condition=stream.flow.texts.condition(step.condition, what, step.at))
 
 
 def _taking(rules: Sequence[StepRule]) -> list[str]:

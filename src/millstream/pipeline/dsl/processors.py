@@ -38,6 +38,13 @@ class Processor:
     An instance serves many keys. What it has to remember belongs in ``context.state``, which is kept, and not
     in ``self``, which is not. ``version`` identifies the kind of state that it keeps. A job continues with
     state of another version only if a method ``migrate(self, version, state)`` returns the new state.
+
+        >>> class Quiet(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.timer(after="1 hour", name="quiet")
+        ...     def on_timer(self, timer, context):
+        ...         context.emit(since=timer.time)
+        >>> quiet = payments.process(key="card", with_=Quiet, output="card string, since timestamp")
     """
 
     version = 1

@@ -7,10 +7,11 @@ module of its kind (``filters``, ``windows``, ``joins``, ...). Nothing but ``top
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.core.errors import TopologyError
 from millstream.core.units import did_you_mean
+from millstream.pipeline.dsl.columns import SqlTexts
 from millstream.pipeline.dsl.declaring import caller
 from millstream.pipeline.dsl.filters import declare_channel, declare_otherwise, declare_where
 from millstream.pipeline.dsl.functions import FunctionNode, declare_function, function_channel_of
@@ -23,20 +24,27 @@ from millstream.pipeline.dsl.pattern_steps import Step, Steps
 from millstream.pipeline.dsl.patterns import PatternBounds, PatternNode, declare_pattern
 from millstream.pipeline.dsl.processors import ProcessNode, Processor, StateBounds, declare_process
 from millstream.pipeline.dsl.selections import declare_select
-from millstream.pipeline.dsl.sinks import declare_topic_sink, declare_view_sink
+from millstream.pipeline.dsl.sink_methods import HasSinks
+from millstream.pipeline.dsl.sinks import declare_view_sink
 from millstream.pipeline.dsl.sources import SourceNode, rejected_of
 from millstream.pipeline.dsl.stateful import ChannelNode
 from millstream.pipeline.dsl.windows.bounds import WindowSpec, check_window
-from millstream.pipeline.dsl.windows.window import WindowNode, declare_window
+from millstream.pipeline.dsl.windows.window import WindowNode, declare_window, named_aggregate
 from millstream.pipeline.kernel.channels import AHEAD, LATE
 from millstream.pipeline.kernel.joins.naming import DELETED
 from millstream.pipeline.kernel.windows.calls import PythonAggregate
 
+if TYPE_CHECKING:
+    from millstream.pipeline.dsl.columns import Keys, Sql
 
-class Stream:
+
+class Stream(HasSinks):
     """A stream of rows: every source, operator, window, union and channel gives one.
 
     ``columns`` are its columns if they can be known without Spark, else None.
+
+        >>> payments.where("eur > 2").select("card", "eur * 1.08 AS usd").columns
+        ('card', 'usd')
     """
 
     def __init__(self, node: StreamNode) -> None:
@@ -65,6 +73,12 @@ class Stream:
         With ``channels``, the function returns a dict with a DataFrame for each of them, and
         ``.channel(name)`` takes one. ``time`` is the timestamp column that the result goes by, if it is not
         the stream's.
+
+            >>> @payments.operator
+            ... def priced(df):
+            ...     return df.withColumn("usd", F.col("eur") * 1.08)
+            >>> priced.name
+            'priced'
         """
         at = caller()
         if function is None:
@@ -82,23 +96,44 @@ class Stream:
             )
         return Stream(declare_function(self.node, function, name, channels, time, at))
 
-    def where(self, condition: str) -> Stream:
-        """The rows for which the SQL condition is true."""
-        return Stream(declare_where(self.node, condition, caller()))
+    def where(self, condition: Sql) -> Stream:
+        """The rows for which the SQL condition is true.
 
-    def select(self, *expressions: str) -> Stream:
-        """The columns that SQL expressions give, each ``column``, ``expression AS name`` or ``*``."""
-        return Stream(declare_select(self.node, expressions, caller()))
-
-    def channel(self, name: str, where: str | None = None) -> Stream:
-        """The rows that match ``where``, or one channel of an operator that splits its rows."""
+        >>> payments.where("eur > 2 AND country = 'DE'")
+        >>> payments.where((F.col("eur") > 2) & (F.col("country") == "DE"))   # the same
+        """
         at = caller()
+        return Stream(declare_where(self.node, self._texts.condition(condition, "the condition", at), at))
+
+    def select(self, *expressions: Sql) -> Stream:
+        """The columns that SQL expressions give, each ``column``, ``expression AS name`` or ``*``.
+
+        >>> payments.select("card", "eur * 1.08 AS usd").columns
+        ('card', 'usd')
+        >>> payments.select("*", (F.col("eur") * 1.08).alias("usd")).columns
+        ('card', 'eur', 'country', 'at', 'usd')
+        """
+        at = caller()
+        given = tuple(self._texts.sql(one, "the expression", at) for one in expressions)
+        return Stream(declare_select(self.node, given, at))
+
+    def channel(self, name: str, where: Sql | None = None) -> Stream:
+        """The rows that match ``where``, or one channel of an operator that splits its rows.
+
+        >>> payments.channel("large", "eur >= 500").to_topic("payments.large")
+        """
+        at = caller()
+        where = self._texts.condition(where, f"the condition of channel {name!r}", at)
         if isinstance(self.node, FunctionNode) and not self.node.has_rows:
             return Stream(function_channel_of(self.node, name, where, at))
         return Stream(declare_channel(self.node, name, where, at))
 
     def otherwise(self, name: str) -> Stream:
-        """The rows that go into none of this stream's channels."""
+        """The rows that go into none of this stream's channels.
+
+        >>> large = payments.channel("large", F.col("eur") >= 500)
+        >>> payments.otherwise("small").to_topic("payments.small")
+        """
         return Stream(declare_otherwise(self.node, name, caller()))
 
     # ---- windows ------------------------------------------------------------------------------------
@@ -106,12 +141,12 @@ class Stream:
     def window(
         self,
         *,
-        by: str | Sequence[str],
+        by: Keys,
         size: str | None = None,
         every: str | None = None,
         gap: str | None = None,
-        opens: str | None = None,
-        closes: str | None = None,
+        opens: Sql | None = None,
+        closes: Sql | None = None,
         timeout: str | None = None,
         timeout_from: str | None = None,
         emit: str | None = None,
@@ -130,11 +165,19 @@ class Stream:
         is taken back first. ``emit="final"`` gives the result once, when the watermark has passed the
         window's end. By default sessions are final, and tumbling and hopping windows update. ``engine`` is
         chosen automatically if left out.
+
+            >>> minutes = payments.window(by="card", size="1 minute").agg(n="count(*)")
+            >>> minutes.columns
+            ('card', 'window_start', 'window_end', 'n', 'time_basis')
+            >>> moving = payments.window(by="card", size="10 minutes", every="event").agg(spent="sum(eur)")
+            >>> visits = payments.window(by="card", gap="30 minutes").agg(F.count("*").alias("payments"))
         """
         at = caller()
+        opens = self._texts.condition(opens, "opens=", at)
+        closes = self._texts.condition(closes, "closes=", at)
         spec = check_window(
             at,
-            by=by,
+            by=self._texts.keys(by, "the key", at),
             size=size,
             every=every,
             gap=gap,
@@ -160,7 +203,7 @@ class Stream:
         self,
         other: Stream | Table,
         *,
-        on: str | Sequence[str] | Mapping[str, str],
+        on: Keys | Mapping[str, Sql],
         within: str | tuple[str, str] | None = None,
         how: str = "inner",
         order: str | None = None,
@@ -175,28 +218,42 @@ class Stream:
         this one's. ``how``: inner, left, right or outer; with a table, inner or left. ``order="time"`` gives
         results in time order, once nothing older can come, instead of at once. ``as_of="latest"`` uses a
         table as it is when the event arrives, instead of as it was at the event's time.
+
+            >>> refunds = flow.source("refunds", schema="card string, eur double, at timestamp", time="at")
+            >>> both = payments.join(refunds, on="card", within="10 minutes")
+            >>> known = payments.join(cards, on={"card": "card"}, how="left")
+            >>> known.columns
+            ('card', 'eur', 'country', 'at', 'limit', 'log_time', 'join_time', 'time_basis')
         """
         at = caller()
         if isinstance(other, Table):
             right: StreamNode | TableChanges = other.table
         else:
             right = node_of(other, "a join is with a stream or a table; {!r} is neither", at)
+        on = self._texts.keys(on, "on=", at)
         return StatefulStream(declare_join(self.node, right, on, within, how, order, as_of, name=name, at=at))
 
-    def as_table(self, *, key: str | Sequence[str], delete_when: str | None = None) -> Table:
+    def as_table(self, *, key: Keys, delete_when: Sql | None = None) -> Table:
         """The stream as changes of a table, which has the latest row of every key. A row for which
-        ``delete_when`` is true deletes its key."""
-        return Table(declare_as_table(self.node, key, delete_when, at=caller()))
+        ``delete_when`` is true deletes its key.
+
+            >>> latest = payments.as_table(key="card", delete_when="eur = 0")
+            >>> latest.to_view("latest_payments")
+        """
+        at = caller()
+        key = self._texts.names(key, "the key of a table", at)
+        delete_when = self._texts.condition(delete_when, "delete_when", at)
+        return Table(declare_as_table(self.node, key, delete_when, at=at))
 
     # ---- sequences, and the user's own ---------------------------------------------------------------
 
     def pattern(
         self,
         *,
-        by: str | Sequence[str],
+        by: Keys,
         steps: Sequence[Step] | Steps | Step,
         within: str | None = None,
-        give: Mapping[str, str] | None = None,
+        give: Mapping[str, Sql] | None = None,
         after_match: str = "skip past last",
         strict: bool = False,
         max_partial: int = 1000,
@@ -205,7 +262,7 @@ class Stream:
         name: str | None = None,
     ) -> PatternStream:
         """Find sequences of events of one key: ``steps`` are ``step("small", "eur < 2").times(3)``,
-        ``no(...)``.
+        ``absent(...)``.
 
         ``within``: the longest time from the first event to the last. ``give``: the values in a match's row,
         for example ``{"total": "sum(small.eur)"}``; without it, all events of every step. ``after_match``:
@@ -213,18 +270,32 @@ class Stream:
         no other event may come in between. ``max_partial`` and ``max_events`` bound what is kept for a key.
         ``on_error``: whether a function that raises stops the job (``"fail"``) or its event goes to
         ``.failed`` (``"channel"``).
+
+            >>> tested = payments.pattern(
+            ...     by="card",
+            ...     within="5 minutes",
+            ...     steps=[step("small", "eur < 2").times(3), step("big", F.col("eur") > 500)],
+            ...     give={"stolen": "sum(big.eur)"},
+            ... )
+            >>> tested.columns
+            ('card', 'match_start', 'match_end', 'stolen', 'time_basis')
         """
+        at = caller()
         bounds = PatternBounds(max_partial, max_events)
+        by = self._texts.keys(by, "the key", at)
+        told = (
+            None if give is None else {n: self._texts.condition(v, f"give: {n}", at) for n, v in give.items()}
+        )
         return PatternStream(
             declare_pattern(
-                self.node, by, steps, within, give, after_match, strict, bounds, on_error, name, caller()
+                self.node, by, steps, within, told, after_match, strict, bounds, on_error, name, at
             )
         )
 
     def process(
         self,
         *,
-        key: str | Sequence[str],
+        key: Keys,
         with_: type[Processor] | Processor,
         output: object,
         channels: Mapping[str, object] | None = None,
@@ -242,81 +313,23 @@ class Stream:
         timer's time, for stateful operators that follow. ``ttl``: how long the state of a key is kept after
         the key's last event or timer, by ``ttl_clock``, ``"event"`` or ``"processing"``. ``on_error``:
         whether an exception stops the job (``"fail"``) or its event goes to ``.failed`` (``"channel"``).
+
+            >>> class Running(Processor):
+            ...     def on_event(self, event, context):
+            ...         context.state = (context.state or 0.0) + event.eur
+            ...         context.emit(spent=context.state)
+            >>> spent = payments.process(key="card", with_=Running, output="card string, spent double")
         """
+        at = caller()
         state = StateBounds(ttl, ttl_clock, max_state_bytes)
+        key = self._texts.keys(key, "the key", at)
         return ProcessedStream(
-            declare_process([self.node], key, with_, output, channels, time, state, on_error, name, caller())
+            declare_process([self.node], key, with_, output, channels, time, state, on_error, name, at)
         )
 
-    # ---- sinks --------------------------------------------------------------------------------------
-
-    def to_topic(
-        self,
-        topic: str,
-        *,
-        key: str | None = None,
-        value: str | Sequence[str] | None = None,
-        time: str | None = None,
-        delete_when: str | None = None,
-        format: str = "json",
-        schema: str | None = None,
-        subject: str | None = None,
-        registry: str | None = None,
-        message: str | None = None,
-    ) -> Stream:
-        """Write every row as a record. Returns the stream, so that more sinks can follow.
-
-        ``key`` is an SQL expression. ``value``: leave it out for all columns as JSON, or give a list for
-        these columns as JSON, or one SQL expression whose text or bytes are the value. ``time`` is a
-        timestamp column for the record's timestamp; by default that is the time of writing. A row for which
-        ``delete_when`` is true is written without a value: in a compacted topic, and for ``flow.table``,
-        that deletes its key. ``format``: ``"avro"``, ``"protobuf"`` or ``"json-schema"`` instead of JSON.
-        The schema, given or made from the columns, is registered as ``subject`` (by default
-        ``TOPIC-value``) in ``registry`` when the job starts. ``message`` names one of several messages of a
-        Protobuf schema; by default the first is written.
-        """
-        declare_topic_sink(
-            self.node,
-            topic,
-            key=key,
-            value=value,
-            time=time,
-            delete_when=delete_when,
-            format=format,
-            schema=schema,
-            subject=subject,
-            registry=registry,
-            message=message,
-            at=caller(),
-        )
-        return self
-
-    def to_view(
-        self,
-        name: str,
-        *,
-        key: str | Sequence[str],
-        delete_when: str | None = None,
-        order: str | None = None,
-        changelog: str | None = None,
-    ) -> Stream:
-        """Keep the latest row of every key in a table that ``millstream view query`` reads.
-
-        A row for which ``delete_when`` is true deletes its key from the table. ``order`` is the column that
-        decides which row of a key is later; by default the end of the window or the stream's time.
-        ``changelog`` is a compacted topic that receives every change of the table: the key as JSON, and the
-        new row as JSON, or no value for a deletion.
-        """
-        declare_view_sink(
-            self.node,
-            name,
-            key=key,
-            delete_when=delete_when,
-            order=order,
-            changelog=changelog,
-            at=caller(),
-        )
-        return self
+    @property
+    def _texts(self) -> SqlTexts:
+        return self.node.flow.texts
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in (LATE, AHEAD):
@@ -332,23 +345,37 @@ class Stream:
 
 
 class Source(Stream):
-    """A topic's records, parsed into columns."""
+    """A topic's records, parsed into columns.
+
+    >>> payments = flow.source("paid", schema="card string, eur double, at timestamp", time="at")
+    >>> payments.rejected.to_topic("paid.rejected")
+    """
 
     node: SourceNode
 
     @property
     def late(self) -> Stream:
-        """The rows that came too late for one of the stateful operators that this source feeds."""
+        """The rows that came too late for one of the stateful operators that this source feeds.
+
+        >>> payments.late.to_topic("payments.late")
+        """
         return Stream(late_of(self.node, LATE, caller()))
 
     @property
     def ahead(self) -> Stream:
-        """The rows whose time was further in the future than ``ahead=`` allows."""
+        """The rows whose time was further in the future than ``ahead=`` allows.
+
+        >>> clocks = flow.source("readings", schema="id string, at timestamp", time="at", ahead="1 hour")
+        >>> clocks.ahead.to_topic("readings.ahead")
+        """
         return Stream(late_of(self.node, AHEAD, caller()))
 
     @property
     def rejected(self) -> Stream:
-        """The records that did not parse: the reason, their place in the log, and their bytes."""
+        """The records that did not parse: the reason, their place in the log, and their bytes.
+
+        >>> payments.rejected.to_topic("payments.rejected")
+        """
         return Stream(rejected_of(self.node, caller()))
 
 
@@ -369,15 +396,34 @@ class StatefulStream(Stream):
 
 
 class Window:
-    """A window that still needs its aggregates: ``.agg(n="count(*)", spent="sum(amount)")``."""
+    """A window that still needs its aggregates: ``.agg(n="count(*)", spent="sum(amount)")``.
+
+    >>> payments.window(by="card", size="1 minute").agg(n="count(*)", spent="sum(eur)")
+    """
 
     def __init__(self, stream: StreamNode, spec: WindowSpec, name: str | None, at: str) -> None:
         self._stream, self._spec, self._name, self._at = stream, spec, name, at
         stream.flow.without_aggregates[self] = at
 
-    def agg(self, **aggregates: str | PythonAggregate) -> Aggregate:
-        """Named aggregates over the rows of each window: SQL, or functions made with millstream.aggregate."""
-        made = declare_window(self._stream, self._spec, aggregates, self._name, at=self._at, agg_at=caller())
+    def agg(self, *named: Sql, **aggregates: Sql | PythonAggregate) -> Aggregate:
+        """Aggregates over the rows of each window: SQL, or functions made with millstream.aggregate. An
+        aggregate is given by its name, ``n="count(*)"``, or has an alias, ``F.count("*").alias("n")``.
+
+            >>> window = payments.window(by="card", size="1 minute")
+            >>> made = window.agg(F.sum("eur").alias("spent"), n=F.count("*"), most="max(eur)")
+            >>> made.columns
+            ('card', 'window_start', 'window_end', 'spent', 'n', 'most', 'time_basis')
+        """
+        at, texts = caller(), self._stream.flow.texts
+        given: dict[str, Any] = {}
+        for one in named:
+            name, sql = named_aggregate(texts.sql(one, "the aggregate", at), at)
+            if name in given or name in aggregates:
+                raise TopologyError(f"there are two aggregates called {name!r}", where=at)
+            given[name] = sql
+        for name, aggregate in aggregates.items():
+            given[name] = texts.condition(aggregate, f"aggregate {name}=", at)
+        made = declare_window(self._stream, self._spec, given, self._name, at=self._at, agg_at=at)
         self._stream.flow.without_aggregates.pop(self, None)
         return Aggregate(made)
 
@@ -450,7 +496,12 @@ class GatheredStream(StatefulStream):
 
 
 class Table:
-    """The latest row of every key."""
+    """The latest row of every key.
+
+    >>> cards.name
+    'cards'
+    >>> payments.join(cards, on="card").where("eur > limit").to_topic("too.much")
+    """
 
     def __init__(self, table: TableChanges) -> None:
         self.table = table
@@ -461,12 +512,19 @@ class Table:
 
     @property
     def changes(self) -> Stream:
-        """The stream of the table's changes. A row that is gone has ``deleted``."""
+        """The stream of the table's changes. A row that is gone has ``deleted``.
+
+        >>> cards.changes.columns
+        ('card', 'limit', 'log_time', 'deleted')
+        """
         return Stream(self.table.changes)
 
     @property
     def rejected(self) -> Stream:
-        """The records that did not parse."""
+        """The records that did not parse.
+
+        >>> cards.rejected.to_topic("cards.rejected")
+        """
         if not isinstance(self.table.changes, SourceNode):
             raise TopologyError(
                 f"table {self.name!r} reads no topic: it has no rejected records", where=caller()
@@ -475,7 +533,11 @@ class Table:
 
     @property
     def late(self) -> Stream:
-        """The changes that came when a later change of their key was already known."""
+        """The changes that came when a later change of their key was already known.
+
+        >>> holders = flow.table("holders", schema="card string, name string", key="card")
+        >>> cards.join(holders).late.to_topic("late.changes")
+        """
         if self.table.late is None:
             raise TopologyError(
                 f"changes of {self.name!r} are late only with respect to a join: use .late of the join",
@@ -487,7 +549,7 @@ class Table:
         self,
         other: Table,
         *,
-        on: str | Sequence[str] | Mapping[str, str] | None = None,
+        on: Keys | Mapping[str, Sql] | None = None,
         how: str = "inner",
         name: str | None = None,
     ) -> Table:
@@ -496,6 +558,9 @@ class Table:
         Without ``on``, both have the same key. ``on`` names columns of this table that are the other's key,
         or is a dict from the former to the latter: ``orders.join(customers, on={"customer": "id"})``.
         ``how``: inner, left, right or outer; inner or left if ``on`` is not this table's own key.
+
+            >>> holders = flow.table("holders", schema="card string, name string", key="card")
+            >>> cards.join(holders, how="left").to_view("cards_with_names")
         """
         at = caller()
         if not isinstance(other, Table):
@@ -503,10 +568,14 @@ class Table:
                 "a table can only be joined with a table; to look up rows of a table, use stream.join(table)",
                 where=at,
             )
+        on = self.table.changes.flow.texts.keys(on, "on=", at)
         return Table(declare_table_join(self.table, other.table, on, how, name=name, at=at))
 
     def to_view(self, name: str) -> Table:
-        """Keep the table as a view."""
+        """Keep the table as a view.
+
+        >>> cards.to_view("cards")
+        """
         table = self.table
         declare_view_sink(table.changes, name, key=table.key, delete_when=DELETED, at=caller())
         return self
@@ -514,7 +583,10 @@ class Table:
     def to_topic(self, topic: str) -> Table:
         """Write the table's changes as records. The record's key is the key's text, or a JSON object if the
         key has several columns. The value is the row as JSON, or none for a deletion. The timestamp is the
-        time of the change. ``flow.table`` can read the topic as it is."""
+        time of the change. ``flow.table`` can read the topic as it is.
+
+            >>> cards.to_topic("cards.checked")
+        """
         declare_table_topic(self.table, topic, caller())
         return self
 

@@ -11,6 +11,7 @@ Nothing here needs Spark: a mistake is reported with its line before any engine 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from millstream.core.errors import TopologyError
 from millstream.pipeline.dsl.declaring import caller, calling_module, check_size, check_state, check_topic
@@ -30,13 +31,16 @@ from millstream.pipeline.dsl.streams import (
 )
 from millstream.pipeline.dsl.unions import declare_union
 
+if TYPE_CHECKING:
+    from millstream.pipeline.dsl.columns import Keys, Sql
+
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 MAX_ROWS = 500_000  # a backlog of days must not become one batch: a worker may have to hold all its rows
 _MOST_IN_MEMORY = 2_000_000_000  # bytes of state as written; in memory it takes several times as much
 
 
 class Topology(StreamGraph):
-    """A job: its sources, its operators and its sinks."""
+    """What a job is declared to do. ``millstream.pipeline.topology`` adds how it is run and drawn."""
 
     def __init__(
         self,
@@ -107,6 +111,13 @@ class Topology(StreamGraph):
         where a first run begins, ``earliest``, ``latest`` or ``@2026-01-01``. ``max_rows`` bounds a
         micro-batch. With None it takes everything there is, as for a table, which is of use only when it is
         complete. ``feedback=True`` confirms that this flow is meant to read a topic that it writes itself.
+
+            >>> payments = flow.source(
+            ...     "paid", schema="card string, eur double, at timestamp", time="at", lateness="10 seconds"
+            ... )
+            >>> payments.columns
+            ('card', 'eur', 'at')
+            >>> lines = flow.source("web.log", format="text", time="log", include=["offset"])
         """
         return Source(
             declare_source(
@@ -131,7 +142,12 @@ class Topology(StreamGraph):
         )
 
     def union(self, *streams: Stream | Window, tag: str | None = None, name: str | None = None) -> Stream:
-        """The rows of several streams as one. ``tag`` adds a column with the name of each row's stream."""
+        """The rows of several streams as one. ``tag`` adds a column with the name of each row's stream.
+
+        >>> small, large = payments.channel("small", "eur < 2"), payments.channel("large", "eur > 500")
+        >>> flow.union(small, large, tag="which").columns
+        ('card', 'eur', 'country', 'at', 'which')
+        """
         at = caller()
         if len(streams) < 2:
             raise TopologyError("a union joins at least two streams", where=at)
@@ -142,7 +158,7 @@ class Topology(StreamGraph):
         self,
         streams: Sequence[Stream],
         *,
-        key: str | Sequence[str],
+        key: Keys,
         with_: type[Processor] | Processor,
         output: object,
         channels: Mapping[str, object] | None = None,
@@ -155,13 +171,22 @@ class Topology(StreamGraph):
     ) -> ProcessedStream:
         """Apply a processor to several streams, as ``Stream.process`` does to one. Their events come in one
         time order, and ``event.stream`` names each event's stream. All streams need the columns that ``key``
-        names."""
+        names.
+
+            >>> class Seen(Processor):
+            ...     def on_event(self, event, context):
+            ...         context.emit(topic=event.stream)
+            >>> refunds = flow.source("refunds", schema="card string, at timestamp", time="at")
+            >>> both, given = [payments, refunds], "card string, topic string"
+            >>> seen = flow.process(both, key="card", with_=Seen, output=given)
+        """
         at = caller()
         if not streams:
             raise TopologyError("process needs at least one stream", where=at)
         for stream in streams:
             if not isinstance(stream, Stream) or stream.node.flow is not self:
                 raise TopologyError(f"{stream!r} is not a stream of this topology", where=at)
+        key = self.texts.keys(key, "the key", at)
         state, nodes = StateBounds(ttl, ttl_clock, max_state_bytes), [stream.node for stream in streams]
         return ProcessedStream(
             declare_process(nodes, key, with_, output, channels, time, state, on_error, name, at)
@@ -172,12 +197,12 @@ class Topology(StreamGraph):
         topic: str,
         *,
         schema: object,
-        key: str | Sequence[str],
+        key: Keys,
         time: str = "log",
         lateness: str = "0 seconds",
         idle_after: str | None = "1 second",
         ahead: str | None = None,
-        delete_when: str | None = None,
+        delete_when: Sql | None = None,
         include: Sequence[str] = (),
         start: str = "earliest",
         max_rows: int | None = None,
@@ -190,7 +215,14 @@ class Topology(StreamGraph):
         The options are those of a source, with other defaults: a table goes by the time of its records in the
         log, and once it has been quiet for a second, it does not hold up what is joined with it.
         ``delete_when`` is an SQL condition for records that delete although they have a value.
+
+            >>> rates = flow.table("rates", schema="currency string, rate double", key="currency")
+            >>> rates.changes.columns
+            ('currency', 'rate', 'log_time', 'deleted')
         """
+        at = caller()
+        key = self.texts.names(key, "the key of a table", at)
+        delete_when = self.texts.condition(delete_when, "delete_when", at)
         source = declare_source(
             self,
             topic,
@@ -205,14 +237,14 @@ class Topology(StreamGraph):
             max_rows=max_rows,
             feedback=feedback,
             name=name,
-            at=caller(),
+            at=at,
         )
         return Table(declare_table(source, key, delete_when))
 
     def gather(
         self,
         *streams: Stream,
-        by: str | Sequence[str],
+        by: Keys,
         timeout: str,
         name: str | None = None,
         **parts: Stream,
@@ -224,10 +256,16 @@ class Topology(StreamGraph):
 
         ``.incomplete`` has the events that were not complete ``timeout`` after their first part.
         ``.duplicates`` has the parts that came again.
+
+            >>> price, risk = payments.select("card", "eur", "at"), payments.select("card", "country", "at")
+            >>> whole = flow.gather(price=price, risk=risk, by="card", timeout="30 seconds")
+            >>> whole.columns
+            ('card', 'price', 'risk', 'gather_time', 'time_basis')
         """
         at = caller()
         given = [*((None, stream) for stream in streams), *parts.items()]
         nodes = [(part, node_of(stream, "a part is a stream; {!r} is not one", at)) for part, stream in given]
+        by = self.texts.keys(by, "the key", at)
         return GatheredStream(declare_gather(self, nodes, by, timeout, name=name, at=at))
 
     # ---- checking -----------------------------------------------------------------------------------
@@ -237,7 +275,13 @@ class Topology(StreamGraph):
         return sources_of(self.streams)
 
     def check(self) -> list[str]:
-        """Refuse a topology that can't run; return warnings about streams that go nowhere."""
+        """Refuse a topology that can't run; return warnings about streams that go nowhere.
+
+        >>> payments.to_topic("copy")
+        >>> payments.where("eur > 2")
+        >>> flow.check()
+        ["...: where 'where 1' goes nowhere; it is left out"]
+        """
         if not self.sources:
             raise TopologyError(f"topology {self.name!r} reads nothing: add flow.source(...)", where=self.at)
         if not self.sinks:

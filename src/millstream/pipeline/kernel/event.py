@@ -27,6 +27,12 @@ class Event(tuple[Any, ...]):
 
     ``event_type`` makes a class for the columns of a stream. An event is a tuple of the columns' values
     and the time in microseconds, because making one must cost next to nothing.
+
+        >>> class Show(Processor):
+        ...     def on_event(self, event: Event, context):
+        ...         context.emit(what=f"{event.card} {event['eur']} {event.time:%H:%M} {event.stream}")
+        >>> processed(Show, "what string", {"card": "c1", "eur": 2.5, "at": "2026-01-01T10:00:00Z"})
+        [{'what': 'c1 2.5 10:00 payments'}]
     """
 
     __slots__ = ()
@@ -39,7 +45,14 @@ class Event(tuple[Any, ...]):
         return moment(tuple.__getitem__(self, -1))
 
     def as_dict(self) -> dict[str, Any]:
-        """All columns by name."""
+        """All columns by name.
+
+        >>> class Show(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.emit(columns=", ".join(event.as_dict()))
+        >>> processed(Show, "columns string", {"card": "c1"})
+        [{'columns': 'card, eur, country, at'}]
+        """
         return dict(zip(self.columns, self, strict=False))
 
     def __getitem__(self, column: Any) -> Any:

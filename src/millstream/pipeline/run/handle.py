@@ -34,7 +34,11 @@ _RECENT = 100  # batches, as in Spark
 @dataclass(frozen=True, slots=True)
 class JobStatus:
     """The state of a job: ``starting``, ``running``, ``waiting`` (a batch is retried), ``stopped`` or
-    ``failed``; and in ``message`` what it waits for, or why it failed."""
+    ``failed``; and in ``message`` what it waits for, or why it failed.
+
+    >>> job.status
+    JobStatus(state='running', message='')
+    """
 
     state: State
     message: str = ""
@@ -46,12 +50,12 @@ class JobStatus:
 class JobHandle:
     """A job that runs in the background.
 
-        with flow.start(broker="127.0.0.1:9092") as job:
-            job.await_termination(timeout=60)
-            print(job.status, job.progress)
-
     At the end of a ``with`` block the job is stopped cleanly. In a notebook, the value of a cell is shown as
     a table of the job's progress.
+
+    >>> with job:
+    ...     print(job.status)
+    running
     """
 
     def __init__(
@@ -117,17 +121,29 @@ class JobHandle:
 
     @property
     def name(self) -> str:
-        """The name of the job: that of its topology."""
+        """The name of the job: that of its topology.
+
+        >>> job.name
+        'fraud'
+        """
         return self._name
 
     @property
     def is_active(self) -> bool:
-        """True until the job has ended."""
+        """True until the job has ended.
+
+        >>> job.is_active
+        True
+        """
         return not self._ended.is_set()
 
     @property
     def status(self) -> JobStatus:
-        """What the job is doing."""
+        """What the job is doing.
+
+        >>> job.status.state
+        'running'
+        """
         if self._ended.is_set():
             return JobStatus("stopped") if self._error is None else JobStatus("failed", str(self._error))
         if not self._settled.is_set():
@@ -139,26 +155,46 @@ class JobHandle:
 
     @property
     def progress(self) -> JobProgress:
-        """What the job has done since it was started, and the last batch of each of its queries."""
+        """What the job has done since it was started, and the last batch of each of its queries.
+
+        >>> job.progress.rows_in, job.progress.rows_out
+        (2, {'topic copy': 2})
+        """
         return self._launch.totals.progress()
 
     @property
     def recent_progress(self) -> list[BatchProgress]:
-        """The last 100 batches, oldest first."""
+        """The last 100 batches, oldest first.
+
+        >>> [batch.rows_in for batch in job.recent_progress if batch.rows_in]
+        [2]
+        """
         return list(self._recent)
 
     @property
     def last_progress(self) -> BatchProgress | None:
-        """The last batch; None if there was none yet."""
+        """The last batch; None if there was none yet.
+
+        >>> job.last_progress.query
+        'payments'
+        """
         return self._recent[-1] if self._recent else None
 
     def exception(self) -> BaseException | None:
-        """Why the job has failed; None if it has not."""
+        """Why the job has failed; None if it has not.
+
+        >>> job.exception() is None
+        True
+        """
         return self._error if self._ended.is_set() else None
 
     def await_termination(self, timeout: float | None = None) -> bool | None:
         """Wait until the job has ended. Raises its error if it failed. With a ``timeout`` in seconds, returns
-        whether the job has ended."""
+        whether the job has ended.
+
+        >>> job.await_termination(timeout=0)
+        False
+        """
         if timeout is not None and timeout < 0:
             raise ConfigError(f"timeout={timeout!r} must not be negative")
         ended = self._wait(timeout)
@@ -171,6 +207,9 @@ class JobHandle:
         continues from the checkpoint. A job that has ended, or failed, stays as it is.
 
         Called by ``on_progress``, it does not wait.
+
+        >>> job.stop().interrupted
+        True
         """
         self._stopping.set()
         if not getattr(self._reporting, "now", False):
@@ -178,7 +217,11 @@ class JobHandle:
         return self.summary()
 
     def summary(self) -> JobSummary:
-        """What the job has done so far."""
+        """What the job has done so far.
+
+        >>> job.summary().rows_in
+        2
+        """
         return self._launch.totals.summary(interrupted=self._stopping.is_set())
 
     def _wait(self, timeout: float | None) -> bool:

@@ -8,7 +8,7 @@ only when its value is needed, so ``if(n = 0, NULL, total / n)`` never divides b
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,10 +33,12 @@ class Compiled:
 
 @dataclass(slots=True)
 class Moment:
-    """The wall-clock time for ``current_timestamp()``, one for all rows of a batch. ``made`` keeps what was
-    compiled for it, because every batch needs the same."""
+    """The wall-clock time for ``current_timestamp()``, one for all rows of a batch. ``functions`` are the
+    user's Python functions that SQL may call. ``made`` keeps what was compiled, because every batch needs the
+    same."""
 
     now: dt.datetime
+    functions: Mapping[str, Any] = field(default_factory=dict)
     made: dict[Any, Any] = field(default_factory=dict)
 
 

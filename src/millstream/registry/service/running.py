@@ -23,6 +23,10 @@ class Registry(ServedApplication):
 
     ``listen`` is the address to serve at, ``HOST:PORT``. Port 0 picks a free port. ``hosts`` are further host
     names that requests may use, besides the machine's own name and any IP address.
+
+        >>> with Registry(address) as registry:
+        ...     registry.url.startswith("http://127.0.0.1:")
+        True
     """
 
     name = "schema registry"

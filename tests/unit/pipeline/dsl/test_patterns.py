@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream import Topology, no, step
+from millstream import Topology, absent, step
 from millstream.core.errors import TopologyError
 from millstream.pipeline.dsl.load import load_topology
 from millstream.pipeline.dsl.streams import PatternStream, Source
@@ -26,7 +26,7 @@ def declared(*steps: Any, **how: Any) -> PatternStream:
 
 
 def test_a_match_has_its_keys_its_times_and_the_events_of_every_step() -> None:
-    found = declared(SMALL.times(3), no("refund", "eur < 0"), BIG)
+    found = declared(SMALL.times(3), absent("refund", "eur < 0"), BIG)
     assert found.columns == ("card", "match_start", "match_end", "small", "big", "time_basis")
     assert found.node.about() == "small x3 then no refund then big"
     assert found.node.time is not None
@@ -34,8 +34,8 @@ def test_a_match_has_its_keys_its_times_and_the_events_of_every_step() -> None:
 
 
 def test_steps_are_joined_by_an_operator_or_stand_in_a_list() -> None:
-    joined = declared(SMALL.times(3) >> no("refund", "eur < 0") >> BIG)
-    listed = declared(SMALL.times(3), no("refund", "eur < 0"), BIG)
+    joined = declared(SMALL.times(3) >> absent("refund", "eur < 0") >> BIG)
+    listed = declared(SMALL.times(3), absent("refund", "eur < 0"), BIG)
     assert joined.node.state.plan.shape() == listed.node.state.plan.shape()
 
 
@@ -83,7 +83,7 @@ def _wrong(make: Callable[[], Any], says: str) -> Any:
     ("make", "says"),
     [
         _wrong(lambda: declared(SMALL, SMALL), "two steps of this pattern are called 'small'"),
-        _wrong(lambda: declared(no("refund", "eur < 0"), BIG), "can't begin with no"),
+        _wrong(lambda: declared(absent("refund", "eur < 0"), BIG), "can't begin with absent"),
         _wrong(lambda: declared(SMALL.optional(), BIG.optional()), "all steps of this pattern are optional"),
         _wrong(lambda: declared(SMALL, BIG.optional()), "the last step, 'big', is optional"),
         _wrong(lambda: declared(SMALL, within=None), "needs within="),
@@ -111,7 +111,7 @@ def _wrong(make: Callable[[], Any], says: str) -> Any:
         _wrong(lambda: step("small", lambda event: True), "give a function as where="),  # type: ignore[arg-type]
         _wrong(lambda: SMALL.times(0), "numbers of at least 1"),
         _wrong(lambda: SMALL.times(3, 2), "3 to 2 events"),
-        _wrong(lambda: no("refund", "eur < 0").times(2), "takes no events"),
+        _wrong(lambda: absent("refund", "eur < 0").times(2), "takes no events"),
     ],
 )
 def test_a_pattern_that_makes_no_sense_is_refused_at_its_line(make: Callable[[], Any], says: str) -> None:

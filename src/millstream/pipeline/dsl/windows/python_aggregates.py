@@ -16,22 +16,32 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.core.errors import TopologyError
+from millstream.pipeline.dsl.columns import SqlTexts
 from millstream.pipeline.dsl.declaring import caller
 from millstream.pipeline.kernel.windows.calls import PythonAggregate
 from millstream.sqltypes.arrow import arrow_type
 from millstream.sqltypes.ddl import SchemaError
 
+if TYPE_CHECKING:
+    from millstream.pipeline.dsl.columns import Sql
 
-def aggregate(*arguments: str, returns: str) -> Callable[[Any], PythonAggregate]:
+
+def aggregate(*arguments: Sql, returns: str) -> Callable[[Any], PythonAggregate]:
     """Turn a function, or a class with ``zero``, ``add`` and ``result``, into an aggregate for ``.agg(...)``.
 
     ``arguments`` are SQL expressions over the rows. The function gets one list of values for each of them.
     Rows in which one is null don't count. ``returns`` is Spark's name for the type of the result.
+
+        >>> @aggregate("eur", returns="double")
+        ... def p90(amounts):
+        ...     return sorted(amounts)[int(0.9 * len(amounts))]
+        >>> windows = payments.window(by="card", size="1 minute").agg(n="count(*)", p90=p90)
     """
     at = caller()
+    arguments = tuple(SqlTexts().condition(one, "an argument of aggregate", at) for one in arguments)
     if not arguments or not all(isinstance(one, str) and one.strip() for one in arguments):
         raise TopologyError(
             "aggregate needs the columns that it reads, as in aggregate('amount', returns='double')", where=at

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.expressions import output_name, tokens_of, without_spaces
+from millstream.pipeline.dsl.expressions import output_name, tokens_of, without_alias, without_spaces
 from millstream.pipeline.dsl.graph import KeyedInput, Stateful, StreamNode
 from millstream.pipeline.dsl.stateful import ChannelNode
 from millstream.pipeline.dsl.windows.bounds import WindowSpec
@@ -298,6 +298,15 @@ def declare_window(
                 f"the result already has a column {column!r}; give the aggregate another name", where=agg_at
             )
     return WindowNode(stream, spec, aggregates, name, at)
+
+
+def named_aggregate(sql: object, at: str) -> tuple[str, str]:
+    """The name and the SQL of an aggregate that was given as ``sum(eur) AS spent``."""
+    if not isinstance(sql, str) or (name := output_name(sql)) is None or (bare := without_alias(sql)) == sql:
+        raise TopologyError(
+            f"{sql!r} needs a name: agg(n={sql!r}), or F.count('*').alias('n') for a Column", where=at
+        )
+    return name, bare
 
 
 def _check_aggregate(stream: StreamNode, name: str, given: object, at: str) -> None:

@@ -113,7 +113,16 @@ class ProcessorPlan:
 
 
 class Timer(NamedTuple):
-    """A timer that is due."""
+    """A timer that is due.
+
+    >>> class Expiry(Processor):
+    ...     def on_event(self, event, context):
+    ...         context.timer(after="1 minute", name="expiry")
+    ...     def on_timer(self, timer: Timer, context: Context):
+    ...         context.emit(what=f"{timer.name} at {timer.time:%H:%M} by {timer.clock} time")
+    >>> processed(Expiry, "what string", {"card": "c1", "at": "2026-01-01T10:00:00Z"})
+    [{'what': 'expiry at 10:01 by event time'}]
+    """
 
     name: str
     time: datetime
@@ -121,7 +130,15 @@ class Timer(NamedTuple):
 
 
 class Context:
-    """What a processor can do for the current key: use its state, set timers, and emit rows."""
+    """What a processor can do for the current key: use its state, set timers, and emit rows.
+
+    >>> class Count(Processor):
+    ...     def on_event(self, event: Event, context: Context):
+    ...         context.state = (context.state or 0) + 1
+    ...         context.emit(card=context.key, n=context.state)
+    >>> processed(Count, "card string, n int", {"card": "c1"}, {"card": "c1"})
+    [{'card': 'c1', 'n': 1}, {'card': 'c1', 'n': 2}]
+    """
 
     __slots__ = ("_asked", "_clock", "_given", "_key", "_makers", "_on_timers", "_time", "_timer", "state")
 
@@ -138,32 +155,77 @@ class Context:
 
     @property
     def key(self) -> Any:
-        """The key; a tuple if it has several columns."""
+        """The key; a tuple if it has several columns.
+
+        >>> class Example(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.emit(k=context.key)
+        >>> processed(Example, "k string", {"card": "c1"})
+        [{'k': 'c1'}]
+        """
         return self._key[0] if len(self._key) == 1 else self._key
 
     @property
     def time(self) -> datetime | None:
-        """The time of the event or of the timer; None if there is no time yet."""
+        """The time of the event or of the timer; None if there is no time yet.
+
+        >>> class Example(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.emit(hour=context.time.hour)
+        >>> processed(Example, "hour int", {"card": "c1", "at": "2026-01-01T10:00:00Z"})
+        [{'hour': 10}]
+        """
         return None if self._time == NEVER else moment(self._time)
 
     @property
     def now(self) -> datetime:
-        """The wall-clock time. Results that depend on it may change when they are computed again."""
+        """The wall-clock time. Results that depend on it may change when they are computed again.
+
+        >>> class Example(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.emit(year=context.now.year)
+        >>> processed(Example, "year int", {"card": "c1", "at": "2026-01-01T10:00:00Z"})
+        [{'year': 2026}]
+        """
         return moment(self._clock.now)
 
     @property
     def watermark(self) -> datetime | None:
-        """The operator's watermark; like ``now``, it may be different when results are computed again."""
+        """The operator's watermark; like ``now``, it may be different when results are computed again.
+
+        >>> class Example(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.emit(is_known=context.watermark is not None)
+        >>> processed(Example, "is_known boolean", {"card": "c1"})
+        [{'is_known': True}]
+        """
         return None if self._clock.watermark == NEVER else moment(self._clock.watermark)
 
     def emit(self, row: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Emit a row. Columns that are left out are null, except the key's, which are filled in."""
+        """Emit a row. Columns that are left out are null, except the key's, which are filled in.
+
+        >>> class Example(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.emit(eur=event.eur)
+        ...         context.emit({"eur": 2 * event.eur})
+        >>> processed(Example, "card string, eur double", {"card": "c1", "eur": 2.5})
+        [{'card': 'c1', 'eur': 2.5}, {'card': 'c1', 'eur': 5.0}]
+        """
         given = columns if row is None else {**row, **columns}
         time = None if self._time == NEVER else self._time
         self._given.append((MAIN, self._makers[MAIN].row(given, self._key, time)))
 
     def emit_to(self, channel: str, row: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Emit a row on a channel."""
+        """Emit a row on a channel.
+
+        >>> class Split(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.emit_to("large" if event.eur > 500 else "small", eur=event.eur)
+        >>> both = {"large": "card string, eur double", "small": "card string, eur double"}
+        >>> split = payments.process(key="card", with_=Split, output="card string", channels=both)
+        >>> split.channel("large").columns
+        ('card', 'eur')
+        """
         if channel == MAIN or channel not in self._makers:
             there = ", ".join(name for name in self._makers if name != MAIN)
             raise KeyError(
@@ -181,7 +243,16 @@ class Context:
         name: str = "",
         clock: str = EVENT,
     ) -> None:
-        """Have ``on_timer`` called at a time, or some time after the present."""
+        """Have ``on_timer`` called at a time, or some time after the present.
+
+        >>> class Example(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.timer(after="30 seconds")
+        ...     def on_timer(self, timer, context):
+        ...         context.emit(at=timer.time)
+        >>> processed(Example, "card string, at timestamp", {"card": "c1", "at": "2026-01-01T10:00:00Z"})
+        [{'card': 'c1', 'at': datetime.datetime(2026, 1, 1, 10, 0, 30, tzinfo=datetime.timezone.utc)}]
+        """
         present = self._present(clock)
         if not self._on_timers:
             raise NotImplementedError("a timer was set, but the class has no on_timer(self, timer, context)")
@@ -200,7 +271,17 @@ class Context:
         self._asked.append((clock, str(name), max(due, present)))
 
     def cancel(self, name: str = "", *, clock: str = EVENT) -> None:
-        """Cancel a timer; nothing happens if there is none."""
+        """Cancel a timer; nothing happens if there is none.
+
+        >>> class Example(Processor):
+        ...     def on_event(self, event, context):
+        ...         context.timer(after="30 seconds", name="reminder")
+        ...         context.cancel("reminder")
+        ...     def on_timer(self, timer, context):
+        ...         context.emit()
+        >>> processed(Example, "card string", {"card": "c1"})
+        []
+        """
         self._present(clock)
         self._asked.append((clock, str(name), None))
 

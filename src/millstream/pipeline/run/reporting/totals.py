@@ -18,6 +18,9 @@ class JobProgress:
     ``rows_in`` are records read, ``rows_out`` rows written by sink (``topic alerts``, ``view blocked``),
     ``rejected`` records that did not parse, ``unkeyed`` rows that were left out of a view because their key
     was null. ``queries`` has the last batch of each of the job's Spark queries.
+
+    >>> print(job.progress)
+    2 records in 1 batch
     """
 
     job: str
@@ -30,12 +33,20 @@ class JobProgress:
 
     @property
     def lag(self) -> int | None:
-        """Records in the topics that were not processed yet, as of the last batches; None if unknown."""
+        """Records in the topics that were not processed yet, as of the last batches; None if unknown.
+
+        >>> job.progress.lag
+        0
+        """
         known = [one.lag for one in self.queries.values() if one.lag is not None]
         return sum(known) if known else None
 
     def as_json(self) -> dict[str, Any]:
-        """Every figure, as plain values."""
+        """Every figure, as plain values.
+
+        >>> job.progress.as_json()["rows_in"]
+        2
+        """
         return {
             "job": self.job,
             "batches": self.batches,
@@ -58,7 +69,11 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary(JobProgress):
-    """What a job did, once it has ended. ``interrupted`` is True if it was asked to stop."""
+    """What a job did, once it has ended. ``interrupted`` is True if it was asked to stop.
+
+    >>> job.summary().interrupted
+    False
+    """
 
     interrupted: bool = False
 
