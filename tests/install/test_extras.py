@@ -19,7 +19,7 @@ from millstream.testing import Driver
 flow = Topology("small")
 flow.source("payments", schema="card string, eur double").where("eur > 10").to_topic("large")
 with Driver(flow) as driver:
-    driver.feed("payments", {"card": "a", "eur": 5.0}, {"card": "b", "eur": 50.0})
+    driver.feed("payments", [{"card": "a", "eur": 5.0}, {"card": "b", "eur": 50.0}])
     assert [value["card"] for value in driver.topic("large")] == ["b"]
 """
 SPARK = """
