@@ -29,6 +29,12 @@ session = spark_session("small", master="local[1]", log_file=Path("spark.log"))
 assert session.range(3).count() == 3
 session.stop()
 """
+SCHEMAS = """
+from millstream.registry.parsing import parse
+parse("AVRO", '"int"')
+parse("JSON", "{}")
+parse("PROTOBUF", 'syntax = "proto3"; message M {}')
+"""
 
 
 def driver(made: Environment) -> None:
@@ -50,11 +56,7 @@ def cassandra(made: Environment) -> None:
 
 def registry(made: Environment) -> None:
     answers(made, "--registry", "/subjects", "[]")
-    ran(
-        made,
-        "from millstream.registry.parsing import parse\n"
-        """parse("AVRO", '"int"'), parse("JSON", "{}"), parse("PROTOBUF", 'syntax = "proto3"; message M {}')""",
-    )
+    ran(made, SCHEMAS)
 
 
 def console(made: Environment) -> None:

@@ -1,3 +1,3 @@
 """Topologies as pictures. May import ``dsl`` and ``planning``. Start with ``boxes``, what a picture
-consists of. ``graph`` makes one of a topology, ``layout`` places the boxes, and ``text`` and ``svg`` draw them.
+consists of. ``graph`` makes one of a topology, ``layout`` places the boxes, ``text`` and ``svg`` draw them.
 """

@@ -77,7 +77,8 @@ class _Parser:
             match = _TOKEN.match(sql, position)
             if match is None:
                 found = sql[position]
-                wrong = f"a quote ({found}) is not closed" if found in "'\"`" else f"{found!r} is not valid SQL"
+                is_quote = found in "'\"`"
+                wrong = f"a quote ({found}) is not closed" if is_quote else f"{found!r} is not valid SQL"
                 raise AnalysisError(f"{sql!r} at {position + 1}: {wrong}")
             if match.lastgroup != "space":
                 self.tokens.append((str(match.lastgroup), match[0]))
