@@ -14,7 +14,7 @@ from tests.support.topics import create_topic, produce, values
 HEAVY = (
     *("hypothesis", "numpy", "pandas", "pyarrow", "pyspark", "sqlalchemy", "pytest"),
     *("fastavro", "jsonschema", "jinja2", "starlette", "litestar", "uvicorn", "uvloop", "psycopg", "rich"),
-    "pydantic",  # typer 0.29 imports it in every command, which doubles the time that a command takes
+    "pydantic",  # typer 0.29 imports it in every command, which then takes half as long again
 )
 
 

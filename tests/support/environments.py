@@ -41,7 +41,8 @@ class Environment:
         return {line.partition("==")[0].partition(" @")[0].lower() for line in listed.splitlines()}
 
     def megabytes(self) -> float:
-        return sum(file.lstat().st_size for file in (self.path / "lib").rglob("*")) / 1e6
+        files = (self.path / "lib").rglob("*")
+        return sum(file.lstat().st_size for file in files if not file.is_dir()) / 1e6
 
 
 def wheel(to: Path, *, compiler: bool) -> Path:
