@@ -2,6 +2,7 @@
 # make demo    the whole of it in a minute: broker, Spark, fraud pipeline, live panel, console
 # make test    lint, types and every test
 # make conformance  other people's test suites against our broker; AGAINST=kafka: against Apache Kafka; minutes
+# make installs  `pip install` in fresh environments: with a compiler, and with each extra; minutes
 # make campaign  an hour of everything at once under faults, every record accounted for; ARGS="--seed 7 --minutes 10"
 # make topologies  random pipelines against a model in plain Python; ARGS="--engine spark --seed 7 --minutes 30"
 # make bench   against Apache Kafka; QUICK=1 for two minutes
@@ -10,7 +11,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 PY := $(VENV)/bin/python
 
-.PHONY: all demo test lint classes conformance campaign topologies bench docs lock clean
+.PHONY: all demo test lint classes conformance installs campaign topologies bench docs lock clean
 all: $(READY)
 
 $(READY): pyproject.toml requirements.lock setup.py tools/setup $(wildcard src/millstream/records/*.pyx src/millstream/records/*.pxd src/millstream/records/*/*.pyx)
@@ -35,6 +36,9 @@ classes: $(READY)
 
 conformance: $(READY)
 	$(PY) -m tests.conformance $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
+
+installs: $(READY)
+	MILLSTREAM_INSTALLS=1 $(PY) -m pytest tests/install $(ARGS)
 
 campaign: $(READY)
 	$(PY) -m tests.campaign $(ARGS)

@@ -13,7 +13,8 @@ from tests.support.topics import create_topic, produce, values
 
 HEAVY = (
     *("hypothesis", "numpy", "pandas", "pyarrow", "pyspark", "sqlalchemy", "pytest"),
-    *("fastavro", "jsonschema", "jinja2", "starlette", "uvicorn", "uvloop", "psycopg", "rich"),
+    *("fastavro", "jsonschema", "jinja2", "starlette", "litestar", "uvicorn", "uvloop", "psycopg", "rich"),
+    "pydantic",  # typer 0.29 imports it in every command, which then takes half as long again
 )
 
 
@@ -49,3 +50,13 @@ def test_everyday_commands_load_nothing_that_they_do_not_need(broker: ServeProce
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1].strip() == "loaded"
+
+
+def test_a_broker_loads_nothing_of_pipelines_console_and_registry() -> None:
+    program = (
+        "import sys, millstream.cli.serve, millstream.broker.server\n"
+        f"print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) <= {"uvloop"}

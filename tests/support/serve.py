@@ -33,6 +33,8 @@ class ServeProcess:
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
         own_session: bool = False,
+        program: str = MILLSTREAM,
+        more: tuple[str, ...] = (),
     ) -> None:
         self.data = data
         self.port = port or free_port()
@@ -40,6 +42,8 @@ class ServeProcess:
         self.log_path = Path(tempfile.mkstemp(prefix="millstream-serve-", suffix=".log")[1])
         self._logged = ""
         self._settings = dict(settings or {})
+        self._program = program
+        self._more = more
         self._own_session = own_session  # out of reach of a Ctrl-C in the terminal
         self._process: subprocess.Popen[str] | None = None
 
@@ -54,7 +58,7 @@ class ServeProcess:
 
     def start(self) -> Self:
         """Start the broker, and wait for the line that says it is ready."""
-        command = [MILLSTREAM, "serve", "--listen", self.address]
+        command = [self._program, "serve", "--listen", self.address, *self._more]
         command += ["--data", str(self.data)] if self.data is not None else []
         command += [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
         with self.log_path.open("ab") as log:

@@ -284,13 +284,16 @@ def _parser(
 
 def _encoding(parse: Any, file: Path, subject: str, message: str | None, registry: str) -> Any:
     """A parser that encodes the values of its records by a schema. Registers the schema."""
-    client = open_registry(registry)
+    from millstream.registry import needs_extra
     from millstream.registry.schema import Schema
-    from millstream.registry.values import encoder, encoding_json
 
-    kind, text = read_schema(file, None)
-    schema = Schema(kind, text)
-    return encoding_json(parse, encoder(client.parse(schema), client.register(subject, schema), message))
+    client = open_registry(registry)
+    with needs_extra():
+        from millstream.registry.values import encoder, encoding_json
+
+        kind, text = read_schema(file, None)
+        schema = Schema(kind, text)
+        return encoding_json(parse, encoder(client.parse(schema), client.register(subject, schema), message))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from millstream.core.extras import extra
 from millstream.views.address import is_url
 from millstream.views.views import ViewReader, ViewStore
 
@@ -13,7 +14,8 @@ def open_store(where: str | Path) -> ViewStore:
     if is_url(where):
         from millstream.views.postgres import PostgresStore
 
-        return PostgresStore(str(where))
+        with extra("postgres", ("psycopg",), "views in PostgreSQL need"):
+            return PostgresStore(str(where))
     from millstream.views.sqlite import SqliteStore
 
     return SqliteStore(Path(where))
@@ -24,7 +26,8 @@ def open_reader(where: str | Path) -> ViewReader:
     if is_url(where):
         from millstream.views.postgres import PostgresReader
 
-        return PostgresReader(str(where))
+        with extra("postgres", ("psycopg",), "views in PostgreSQL need"):
+            return PostgresReader(str(where))
     from millstream.views.sqlite import SqliteReader
 
     return SqliteReader(Path(where))

@@ -478,11 +478,9 @@ class _Unreachable(MillstreamError, ConnectionError):
 
 
 def _connect(url: str) -> psycopg.Connection:
-    try:
-        import psycopg
-        from psycopg.types.string import TextLoader
-    except ImportError:
-        raise ConfigError("views in PostgreSQL need psycopg: pip install 'millstream[postgres]'") from None
+    import psycopg
+    from psycopg.types.string import TextLoader
+
     try:
         # The name is what an administrator sees in pg_stat_activity.
         db = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="millstream")

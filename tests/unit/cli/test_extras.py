@@ -65,6 +65,19 @@ def test_the_fixture_without_its_extra(tmp_path: Path) -> None:
     assert "pip install 'millstream[testing]'" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("module", "others"),
+    [
+        ("millstream.console.app", ("numpy", "pandas", "pyarrow", "pyspark", "google.protobuf", "starlette")),
+        ("millstream.registry.service.running", ("numpy", "pandas", "pyarrow", "pyspark", "litestar")),
+        ("millstream.views.opening", ("psycopg", "pyarrow", "pyspark")),
+    ],
+)
+def test_an_extra_needs_no_package_of_another(module: str, others: tuple[str, ...]) -> None:
+    done = run(f"import {module}", *others)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_protocol_does_not_bring_hypothesis() -> None:
     program = """
 from millstream.client.errors import is_retriable

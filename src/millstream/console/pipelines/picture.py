@@ -6,7 +6,7 @@ from millstream.console.links import pipeline_link
 from millstream.console.units import rate, short, size
 from millstream.core.units import duration_text
 from millstream.jobs.report import GraphNode, JobStatus
-from millstream.pipeline.drawing.graph import Box, Graph
+from millstream.pipeline.drawing.boxes import Box, Graph
 from millstream.pipeline.drawing.svg import Live, draw_svg
 
 

@@ -1,3 +1,3 @@
-"""Topologies as pictures. May import ``dsl`` and ``planning``. Start with ``graph``, which turns a topology
-into boxes and arrows. ``layout`` places them; ``text`` and ``svg`` draw them.
+"""Topologies as pictures. May import ``dsl`` and ``planning``. Start with ``boxes``, what a picture
+consists of. ``graph`` makes one of a topology, ``layout`` places the boxes, ``text`` and ``svg`` draw them.
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from xml.sax.saxutils import escape, quoteattr
 
-from millstream.pipeline.drawing.graph import Box, Graph
+from millstream.pipeline.drawing.boxes import Box, Graph
 from millstream.pipeline.drawing.layout import Spot, layout
 
 _CHARACTER, _LINE, _PADDING, _GAP, _BETWEEN, _MARGIN = 7.3, 17.0, 12.0, 28.0, 52.0, 16.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from millstream.pipeline.drawing.graph import Box, Graph
+from millstream.pipeline.drawing.boxes import Box, Graph
 from millstream.pipeline.drawing.layout import Spot, layout
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8

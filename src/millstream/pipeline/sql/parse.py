@@ -76,7 +76,10 @@ class _Parser:
         while position < len(sql):
             match = _TOKEN.match(sql, position)
             if match is None:
-                raise AnalysisError(f"{sql!r}: {sql[position]!r} is not valid SQL")
+                found = sql[position]
+                is_quote = found in "'\"`"
+                wrong = f"a quote ({found}) is not closed" if is_quote else f"{found!r} is not valid SQL"
+                raise AnalysisError(f"{sql!r} at {position + 1}: {wrong}")
             if match.lastgroup != "space":
                 self.tokens.append((str(match.lastgroup), match[0]))
             position = match.end()

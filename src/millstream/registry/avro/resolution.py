@@ -69,7 +69,7 @@ class _Comparison:
         if isinstance(writer, Union):
             return self._every_branch(reader, writer, path)
         if isinstance(reader, Union):
-            return self._some_branch(reader, writer, path)
+            return self._some_branch(reader, writer, path, path)
         if reader.kind != writer.kind:
             if reader.kind in PROMOTIONS.get(writer.kind, ()):
                 return _logical(reader, writer, path)
@@ -85,20 +85,14 @@ class _Comparison:
     def _every_branch(self, reader: Type, writer: Union, path: str) -> list[Difference]:
         found = []
         for at, branch in enumerate(writer.branches):
-            why = self.compare(reader, branch, path)
-            if why and isinstance(reader, Union):
-                found += why
-            elif why:
-                found.append(
-                    Difference(
-                        "MISSING_UNION_BRANCH",
-                        f"{path.rstrip('/')}/{at}",
-                        f"{describe(branch)} may have been written, and is not a {describe(reader)}",
-                    )
-                )
+            place = f"{path.rstrip('/')}/{at}"
+            if isinstance(reader, Union):
+                found += self._some_branch(reader, branch, path, place)
+            else:
+                found += self.compare(reader, branch, place)
         return found
 
-    def _some_branch(self, reader: Union, writer: Type, path: str) -> list[Difference]:
+    def _some_branch(self, reader: Union, writer: Type, path: str, place: str) -> list[Difference]:
         closest: list[Difference] | None = None
         for at, branch in enumerate(reader.branches):
             why = self.compare(branch, writer, f"{path.rstrip('/')}/{at}")
@@ -110,7 +104,7 @@ class _Comparison:
         return closest or [
             Difference(
                 "MISSING_UNION_BRANCH",
-                path,
+                place,
                 f"{describe(writer)} may have been written, and is none of {describe(reader)}",
             )
         ]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from millstream import Topology
 from millstream.examples.fraud import pipeline as fraud
-from millstream.pipeline.drawing.graph import Box, Graph, graph
+from millstream.pipeline.drawing.boxes import Box, Graph
+from millstream.pipeline.drawing.graph import graph
 from millstream.pipeline.drawing.layout import layout
 from millstream.pipeline.drawing.svg import draw_svg
 from millstream.pipeline.drawing.text import draw_text

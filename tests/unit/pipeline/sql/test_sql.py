@@ -83,6 +83,8 @@ def test_expressions_have_values_and_types(sql: str, expected: Any, kind: str) -
         ("i + ", "Syntax error"),
         ("i > > 1", "at or near '>'"),
         ("(i", "Syntax error"),
+        ("s = 'abc", "at 5: a quote (') is not closed"),
+        ("i ? 1", "at 3: '?' is not valid SQL"),
         ("cast(i AS)", "the type"),
         ("crad", "there is no column 'crad'"),
         ("upper(s, s)", "takes 1 arguments, not 2"),

@@ -21,7 +21,8 @@ from millstream.jobs.report import (
     nodes_with_lags,
     with_lags,
 )
-from millstream.pipeline.drawing.graph import Graph, graph
+from millstream.pipeline.drawing.boxes import Graph
+from millstream.pipeline.drawing.graph import graph
 from millstream.pipeline.dsl.counts import rejected_count, sink_count, source_count
 from millstream.pipeline.planning.counting import added_up
 
