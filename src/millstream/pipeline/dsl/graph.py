@@ -331,6 +331,7 @@ class ViewSink:
         return () if self.changelog is None else (self.changelog,)
 
 
+    indexes: tuple[tuple[str, ...], ...] = ()  # the columns of each secondary index
 Sink = TopicSink | ViewSink
 
 

@@ -299,13 +299,15 @@ class Stream:
         delete_when: str | None = None,
         order: str | None = None,
         changelog: str | None = None,
+        index: str | Sequence[str | Sequence[str]] = (),
     ) -> Stream:
         """Keep the latest row of every key in a table that ``millstream view query`` reads.
 
         A row for which ``delete_when`` is true deletes its key from the table. ``order`` is the column that
         decides which row of a key is later; by default the end of the window or the stream's time.
         ``changelog`` is a compacted topic that receives every change of the table: the key as JSON, and the
-        new row as JSON, or no value for a deletion.
+        new row as JSON, or no value for a deletion. ``index`` are columns, or lists of columns, by which the
+        table is searched: ``index=["country", ["country", "city"]]``. Each has an index in the database.
         """
         declare_view_sink(
             self.node,
@@ -314,6 +316,7 @@ class Stream:
             delete_when=delete_when,
             order=order,
             changelog=changelog,
+            index=index,
             at=caller(),
         )
         return self
@@ -505,10 +508,10 @@ class Table:
             )
         return Table(declare_table_join(self.table, other.table, on, how, name=name, at=at))
 
-    def to_view(self, name: str) -> Table:
-        """Keep the table as a view."""
+    def to_view(self, name: str, *, index: str | Sequence[str | Sequence[str]] = ()) -> Table:
+        """Keep the table as a view. ``index`` is as for a stream's view."""
         table = self.table
-        declare_view_sink(table.changes, name, key=table.key, delete_when=DELETED, at=caller())
+        declare_view_sink(table.changes, name, key=table.key, delete_when=DELETED, index=index, at=caller())
         return self
 
     def to_topic(self, topic: str) -> Table:

@@ -145,6 +145,9 @@ class Plan:
                 routes = [route for route in query.routes if route.sink is sink]
                 via = ", ".join(dict.fromkeys(_way(route) for route in routes))
                 lines.append(f"  writes  {sink.label}  from {via}")
+                if isinstance(sink, ViewSink) and sink.indexes:
+                    listed = "; ".join(map(", ".join, sink.indexes))
+                    lines.append(f"          indexes {listed}")
                 if isinstance(sink, ViewSink) and sink.changelog is not None:
                     lines.append(f"          its changes to topic {sink.changelog}")
         return "\n".join(lines)
