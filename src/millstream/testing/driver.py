@@ -109,7 +109,7 @@ class Driver:
         self._run({topic: self._appended(topic, records)})
 
     def _bytes(self, topic: str, row: object) -> bytes | None:
-        value_schema = next((one.value_schema for one in self._flow.sources if one.topic == topic), None)
+        value_schema = next((one.value_schema for one in self._flow.sources if one.reads(topic)), None)
         if value_schema is None or row is None or isinstance(row, bytes):
             return to_bytes(row)
         from millstream.pipeline.formats.value_schemas import own_value
@@ -125,8 +125,8 @@ class Driver:
             return
         times = [record.timestamp for record in records if record.timestamp is not None]
         for source in self._flow.sources:
-            if source.topic == topic and source.time is not None and source.time.kind == "event":
-                times += self._running.times(source, records)
+            if source.reads(topic) and source.time is not None and source.time.kind == "event":
+                times += self._running.times(source, topic, records)
         self._now = micros(min(times, default=BEGINNING))
 
     def _appended(self, topic: str, records: Iterable[Record]) -> list[Record]:
@@ -188,14 +188,13 @@ class Driver:
 
     def _run(self, records: Mapping[str, list[Record]], time: BatchClock | None = None) -> None:
         """Run a batch, and the batches that follow from it because the flow reads what it writes."""
-        reads = {source.topic for source in self._flow.sources}
         for _ in range(_MOST_ROUNDS):
             given = self._running.batch(records, time or BatchClock(BatchTime(micros(self.now))))
             self._to_views(given)
             self._keep(given)
             back: dict[str, list[Record]] = {}
             for topic, record in given.records:
-                if topic in reads:
+                if any(source.reads(topic) for source in self._flow.sources):
                     back.setdefault(topic, []).append(record)
             if not back:
                 return
@@ -299,10 +298,13 @@ class Driver:
 
     def _read_topic(self, name: str) -> str:
         """A topic that the flow reads, found by its own name or by its source's name."""
-        by_name = {source.name: source.topic for source in self._flow.sources}
-        topics = dict.fromkeys([*by_name.values(), *by_name])
-        found = _known(name, topics, "the flow reads no topic")
-        return by_name.get(found, found)
+        if any(source.reads(name) for source in self._flow.sources):
+            return name
+        by_name = {source.name: source.topic for source in self._flow.sources if source.pattern is None}
+        patterns = [source.topic for source in self._flow.sources if source.pattern is not None]
+        also = f"topics that match {' or '.join(patterns)}, and " if patterns else ""
+        names = dict.fromkeys([*by_name.values(), *by_name])
+        return by_name[_known(name, names, f"the flow reads {also}no topic")]
 
 
 def _engine(name: str) -> Engine:

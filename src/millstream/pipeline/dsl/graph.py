@@ -371,7 +371,7 @@ class StreamGraph:
         old = stream.name
         self._call(stream, name)
         stream.named = True
-        if stream.state is not None and stream.state.main is stream:
+        if stream.topic is not None or (stream.state is not None and stream.state.main is stream):
             for other in self.streams:
                 called = other.name.replace(f"{old}.", f"{name}.", 1)
                 beside = other.state is stream.state and other.name.startswith(f"{old}.")
