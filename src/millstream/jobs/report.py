@@ -55,6 +55,7 @@ class GraphNode:
     ahead: int = 0
     failed: int = 0
     overflow: int = 0
+    duplicates: int = 0
     dropped: int = 0
 
 

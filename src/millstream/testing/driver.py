@@ -17,7 +17,7 @@ from millstream.core.units import DurationError, did_you_mean, duration_ms
 from millstream.pipeline.dsl.graph import TopicSink, ViewSink
 from millstream.pipeline.dsl.load import load_topology
 from millstream.pipeline.dsl.topology import Topology
-from millstream.pipeline.kernel.channels import AHEAD, LATE
+from millstream.pipeline.kernel.channels import AHEAD, DUPLICATES, LATE
 from millstream.pipeline.kernel.clock import NEVER, BatchTime
 from millstream.pipeline.kernel.ending import EndOfInput
 from millstream.pipeline.run.delivery.changelog import records_of
@@ -243,11 +243,13 @@ class Driver:
 
     def stream(self, name: str) -> list[dict[str, Any]]:
         """All rows that a stream or a channel has emitted, by its name. Rows that did not parse, came too
-        late or were too far ahead are available even if the flow does not ask for them, as
+        late, were too far ahead or came again are available even if the flow does not ask for them, as
         ``payments.rejected`` or ``totals.late``."""
         named = [stream.name for stream in self._flow.streams if stream.named]
         named += [f"{source.name}.rejected" for source in self._flow.sources]
-        named += [f"{one}.{word}" for one in self._running.states.named() for word in (LATE, AHEAD)]
+        for one, bucket in self._running.states.named().items():
+            named += [f"{one}.{word}" for word in (LATE, AHEAD)]
+            named += [f"{one}.{DUPLICATES}"] if DUPLICATES in bucket.channels else []
         return list(self._rows.get(_known(name, dict.fromkeys(named), "there is no stream"), ()))
 
     def view(self, name: str) -> dict[Any, dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from millstream.core.errors import TopologyError
 from millstream.core.units import did_you_mean
 from millstream.pipeline.dsl.declaring import caller
+from millstream.pipeline.dsl.deduplication import DeduplicateNode, declare_deduplicate
 from millstream.pipeline.dsl.filters import declare_channel, declare_otherwise, declare_where
 from millstream.pipeline.dsl.functions import FunctionNode, declare_function, function_channel_of
 from millstream.pipeline.dsl.graph import StreamNode
@@ -187,6 +188,20 @@ class Stream:
         """The stream as changes of a table, which has the latest row of every key. A row for which
         ``delete_when`` is true deletes its key."""
         return Table(declare_as_table(self.node, key, delete_when, at=caller()))
+
+    # ---- duplicates ---------------------------------------------------------------------------------
+
+    def deduplicate(
+        self, *, by: str | Sequence[str], within: str, name: str | None = None
+    ) -> DeduplicatedStream:
+        """The first event of each key. Events of the key less than ``within`` after it are dropped, and are
+        in ``.duplicates``: ``orders.deduplicate(by="id", within="1 hour")``.
+
+        The first event is the one with the earliest time, whichever arrived first, so an event comes out once
+        the watermark has passed it. If the stream's source has no ``time=``, events go by their arrival in
+        the log.
+        """
+        return DeduplicatedStream(declare_deduplicate(self.node, by, within, name=name, at=caller()))
 
     # ---- sequences, and the user's own ---------------------------------------------------------------
 
@@ -395,6 +410,17 @@ class Aggregate(StatefulStream):
     def outside(self) -> Stream:
         """The events that came while their key had no open session."""
         return StatefulStream(self.node.outside(caller()))
+
+
+class DeduplicatedStream(StatefulStream):
+    """The first event of each key."""
+
+    node: DeduplicateNode
+
+    @property
+    def duplicates(self) -> StatefulStream:
+        """The events that were dropped because their key had come a short time before."""
+        return StatefulStream(self.node.duplicates(caller()))
 
 
 class PatternStream(StatefulStream):
