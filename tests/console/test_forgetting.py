@@ -18,9 +18,10 @@ from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
 from millstream.console.settings import ConsoleSettings
-from millstream.jobs.report import TOPIC, QueryStatus
+from millstream.jobs.report import TOPIC, GraphNode, QueryStatus
 from tests.console.test_job_topic import told
 from tests.support.browser import keep, window
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -131,3 +132,25 @@ def test_deleting_a_topic_names_the_pipelines_that_use_it(
         losses = page.locator(".losses li", has_text=f"Pipeline {RUNS} reads it, and is running")
         assert losses.get_by_role("link", name=RUNS).get_attribute("href") == f"/pipelines/{RUNS}"
         keep(page, "topic-delete-pipelines-day")
+
+
+def test_a_pipeline_that_reads_topics_by_pattern_shows_the_pattern_and_uses_its_topics(
+    broker: Broker, console: Console
+) -> None:
+    query = asdict(QueryStatus("pay", "regional", ["/pay.*/"], ["alerts"]))
+    node = asdict(GraphNode("t0", "topic", "/pay.*/", ["topic, json"], ["payments"], "pay"))
+    now = round(time.time() * 1000)
+    value = told("regional", state="running", at_ms=now, heartbeat_ms=600_000, queries=[query], nodes=[node])
+    sender = RecordSender(Connection.of(broker.address), TOPIC)
+    sender.send([Outgoing(value, b"regional")])
+    assert sender.finish(20)
+    with httpx.Client(base_url=console.url) as http:
+        wait_for(
+            lambda: "regional" in http.get("/topics/payments/delete").text,
+            what="the console knows that the pipeline reads the topic",
+        )
+        shown = http.get("/pipelines/regional?node=t0").text
+        assert "topics /pay.*/" in shown
+        assert 'href="/topics/%2Fpay' not in shown
+        assert 'href="/topics//pay' not in shown
+        assert 'href="/topics/alerts"' in shown

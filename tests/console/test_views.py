@@ -35,6 +35,7 @@ BLOCKED = View(
         ("note", "string"),
     ),
     ("card",),
+    indexes=(("rule",), ("rule", "spent")),
 )
 NOON = datetime.datetime(2026, 1, 31, 12, 0, tzinfo=datetime.UTC)
 
@@ -270,6 +271,7 @@ def test_postgresql_beside_a_file(broker: Broker, store: ViewStore, database: st
             "/api/views/blocked_cards", params={**there, "where": "spent > 830", "sort": "since"}
         ).json()
         assert (found["found"], found["rows"][0][0]) == (1, "4716 2530 9871 0002")
+        assert found["view"]["indexes"] == [["rule"], ["rule", "spent"]]
         row = http.get("/api/views/blocked_cards/row", params={**there, "key": found["rows"][0][0]}).json()
         assert json.loads(row["row"]["last"]) == {"shop": "shop-2", "country": "IT"}
         assert [change["kind"] for change in row["changes"]] == ["insert"]
@@ -281,6 +283,13 @@ def test_postgresql_beside_a_file(broker: Broker, store: ViewStore, database: st
         assert wrong.status_code == 400
         assert wrong.json()["detail"].startswith('line 1, column 8: column "spend" does not exist')
         assert http.get("/api/sql?sql=SELECT 1").status_code == 404, "which of them is not said"
+
+
+def test_the_page_of_a_view_has_its_indexes(console: Console) -> None:
+    shown = httpx.get(f"{console.url}/views/blocked_cards").text
+    assert "Indexes" in shown
+    assert "rule, spent" in shown
+    assert "Indexes" not in httpx.get(f"{console.url}/views/spent_by_rule").text
 
 
 def test_what_is_wrong_is_said(console: Console) -> None:

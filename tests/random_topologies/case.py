@@ -107,6 +107,6 @@ class Case:
 def _output(step: Step, stream: Any, which: str) -> Any:
     if isinstance(step, Gather):
         return (getattr(stream, which) if which else stream).select(*_GATHERED[which])
-    if which in ("late", "outside", "rejected"):
+    if which in ("late", "outside", "rejected", "duplicates"):
         return getattr(stream, which)
     return stream.channel(which) if which else stream

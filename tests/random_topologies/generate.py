@@ -9,6 +9,7 @@ from random import Random
 from tests.random_topologies.case import Case
 from tests.random_topologies.drawing import KNOWN, Drawing, add_source, conditions, kept_columns
 from tests.random_topologies.generate_stateful import (
+    add_deduplicate,
     add_gather,
     add_join,
     add_pattern,
@@ -218,6 +219,7 @@ _STEPS: list[Callable[[Drawing], None]] = [
     add_window,
     add_window,
     add_process,
+    add_deduplicate,
     add_pattern,
     add_join,
     add_join,

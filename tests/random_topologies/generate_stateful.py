@@ -1,12 +1,13 @@
-"""Draws steps that keep state: windows, processors, patterns, joins and gatherings."""
+"""Draws steps that keep state: windows, deduplications, processors, patterns, joins and gatherings."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.random_topologies.drawing import KNOWN, Drawing, add_source, conditions
 from tests.random_topologies.joins import Gather, Join, TableJoin, TableStep, joined_columns
-from tests.random_topologies.keyed import Pattern, Process
+from tests.random_topologies.keyed import Deduplicate, Pattern, Process
 from tests.random_topologies.shape import About
 from tests.random_topologies.windows import AGGREGATES, Window, about_window
 
@@ -101,6 +102,27 @@ def add_process(drawing: Drawing) -> None:
         "thirds": About({**keys, "kept": "list"}, "", ordered=False, derived=True),
     }
     drawing.add(Process(drawing.name("process"), (name,), made, by, named=drawing.chance(0.5)))
+
+
+def add_deduplicate(drawing: Drawing) -> None:
+    def fits(about: About) -> bool:
+        settled = about.ordered and not (about.opaque and drawing.ties)
+        return drawing.stateful(about) and bool(about.time) and settled and not about.derived
+
+    if (found := drawing.pick(fits)) is None:
+        return
+    name, about = found
+    made = replace(about, ordered=False, derived=True)
+    drawing.add(
+        Deduplicate(
+            drawing.name("once"),
+            (name,),
+            {"": made, "duplicates": made},
+            _keys(drawing, about),
+            drawing.rng.choice([1, 5, 30]),
+            named=drawing.chance(0.5),
+        )
+    )
 
 
 def add_pattern(drawing: Drawing) -> None:

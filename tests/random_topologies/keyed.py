@@ -1,4 +1,4 @@
-"""The model of patterns and processors, written from their pages in docs/guides."""
+"""The model of patterns, processors and deduplications, written from their pages in docs/guides."""
 
 from __future__ import annotations
 
@@ -158,3 +158,30 @@ class Pattern(Step):
             f"{self.name} = {self.inputs[0]}.pattern(by={list(self.by)}, one: {self.first}, {self.way}: "
             f"{self.second}, within='{self.within} seconds', after_match={self.after_match!r}{name})"
         )
+
+
+@dataclass(frozen=True)
+class Deduplicate(Step):
+    by: tuple[str, ...]
+    within: int
+    named: bool
+
+    def declare(self, flow: Any, *streams: Any) -> Any:
+        name = {"name": self.name} if self.named else {}
+        return streams[0].deduplicate(by=list(self.by), within=f"{self.within} seconds", **name)
+
+    def expected(self, *rows: list[Row]) -> Given:
+        found: Given = {"": [], "duplicates": []}
+        for own in by_key((row for row in rows[0] if not row.is_late), self.by).values():
+            end = None
+            for row in own:
+                first = end is None or row.time >= end
+                found["" if first else "duplicates"].append(Row(row.values, row.time))
+                if first:
+                    end = row.time + self.within * SECOND
+        return found
+
+    def __str__(self) -> str:
+        name = f", name={self.name!r}" if self.named else ""
+        given = f"by={list(self.by)}, within='{self.within} seconds'{name}"
+        return f"{self.name} = {self.inputs[0]}.deduplicate({given})"

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,7 @@ from millstream.cli.terminal.output import (
     show_json,
     show_table,
 )
-from millstream.core.errors import ConfigError
+from millstream.core.errors import ConfigError, MillstreamError
 
 if TYPE_CHECKING:
     from millstream.views.watching import ViewChange
@@ -65,6 +66,38 @@ def list_(views: ViewsOption = None, output: OutputOption = Output.TABLE) -> Non
         note(f"no views in {reader.where}")
     else:
         show_table(["view", "key", "rows"], [[name, ", ".join(key), rows] for name, key, rows in found])
+
+
+@app.command(
+    "describe",
+    epilog=examples(("millstream view describe blocked_cards", "its columns, key and indexes")),
+)
+def describe(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
+    views: ViewsOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show a view's columns with the database's types, its key and its indexes."""
+    from millstream.views.opening import open_reader
+
+    reader = open_reader(_find(views))
+    try:
+        there = {each.name: each for each in reader.described()}
+    finally:
+        reader.close()
+    found = there.get(view)
+    if found is None:
+        raise MillstreamError(
+            f"there is no view {view!r} in {reader.where}; there are: {', '.join(there) or 'none'}"
+        )
+    if output is Output.JSON:
+        show_json(asdict(found) | {"columns": [{"name": n, "type": t} for n, t in found.columns]})
+        return
+    print(f"view {found.name} in {reader.where}, version {found.version}")
+    print(f"key {', '.join(found.key)}")
+    for columns in found.indexes:
+        print(f"index {', '.join(columns)}")
+    show_table(["column", "type"], [list(column) for column in found.columns])
 
 
 @app.command(

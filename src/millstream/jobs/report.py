@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
+from millstream.core.subscription import included
+
 TOPIC = "millstream.jobs"
 VERSION = 1
 HEARTBEAT_MS = 5000
@@ -53,6 +55,7 @@ class GraphNode:
     ahead: int = 0
     failed: int = 0
     overflow: int = 0
+    duplicates: int = 0
     dropped: int = 0
 
 
@@ -159,10 +162,13 @@ def nodes_with_lags(nodes: Iterable[GraphNode], lags: Mapping[str, Mapping[str, 
     for by_topic in lags.values():
         for topic, lag in by_topic.items():
             found[topic] = max(lag, found.get(topic, 0))
-    return [
-        replace(node, lag=found[node.title]) if node.kind == "topic" and node.title in found else node
-        for node in nodes
-    ]
+    return [_with_lag(node, found) if node.kind == "topic" else node for node in nodes]
+
+
+def _with_lag(node: GraphNode, lags: Mapping[str, int]) -> GraphNode:
+    """The box of a topic, or of all topics of a pattern, with its lag if that is known."""
+    found = included([node.title], lags)
+    return replace(node, lag=sum(found.values())) if found else node
 
 
 def encoded(status: JobStatus) -> bytes:

@@ -17,7 +17,7 @@ from millstream.core.units import DurationError, did_you_mean, duration_ms
 from millstream.pipeline.dsl.graph import TopicSink, ViewSink
 from millstream.pipeline.dsl.load import load_topology
 from millstream.pipeline.dsl.topology import Topology
-from millstream.pipeline.kernel.channels import AHEAD, LATE
+from millstream.pipeline.kernel.channels import AHEAD, DUPLICATES, LATE
 from millstream.pipeline.kernel.clock import NEVER, BatchTime
 from millstream.pipeline.kernel.ending import EndOfInput
 from millstream.pipeline.run.delivery.changelog import records_of
@@ -123,7 +123,7 @@ class Driver:
         self._run({topic: self._appended(topic, records)})
 
     def _bytes(self, topic: str, row: object) -> bytes | None:
-        value_schema = next((one.value_schema for one in self._flow.sources if one.topic == topic), None)
+        value_schema = next((one.value_schema for one in self._flow.sources if one.reads(topic)), None)
         if value_schema is None or row is None or isinstance(row, bytes):
             return to_bytes(row)
         from millstream.pipeline.formats.value_schemas import own_value
@@ -139,8 +139,8 @@ class Driver:
             return
         times = [record.timestamp for record in records if record.timestamp is not None]
         for source in self._flow.sources:
-            if source.topic == topic and source.time is not None and source.time.kind == "event":
-                times += self._running.times(source, records)
+            if source.reads(topic) and source.time is not None and source.time.kind == "event":
+                times += self._running.times(source, topic, records)
         self._now = micros(min(times, default=BEGINNING))
 
     def _appended(self, topic: str, records: Iterable[Record]) -> list[Record]:
@@ -219,14 +219,13 @@ class Driver:
 
     def _run(self, records: Mapping[str, list[Record]], time: BatchClock | None = None) -> None:
         """Run a batch, and the batches that follow from it because the flow reads what it writes."""
-        reads = {source.topic for source in self._flow.sources}
         for _ in range(_MOST_ROUNDS):
             given = self._running.batch(records, time or BatchClock(BatchTime(micros(self.now))))
             self._to_views(given)
             self._keep(given)
             back: dict[str, list[Record]] = {}
             for topic, record in given.records:
-                if topic in reads:
+                if any(source.reads(topic) for source in self._flow.sources):
                     back.setdefault(topic, []).append(record)
             if not back:
                 return
@@ -286,7 +285,7 @@ class Driver:
 
     def stream(self, name: str) -> list[dict[str, Any]]:
         """All rows that a stream or a channel has emitted, by its name. Rows that did not parse, came too
-        late or were too far ahead are available even if the flow does not ask for them, as
+        late, were too far ahead or came again are available even if the flow does not ask for them, as
         ``payments.rejected`` or ``totals.late``.
 
             >>> driver.feed("payments", [{"card": "c1", "at": "2026-01-01T10:00:00Z"}, "no JSON"])
@@ -297,7 +296,9 @@ class Driver:
         """
         named = [stream.name for stream in self._flow.streams if stream.named]
         named += [f"{source.name}.rejected" for source in self._flow.sources]
-        named += [f"{one}.{word}" for one in self._running.states.named() for word in (LATE, AHEAD)]
+        for one, bucket in self._running.states.named().items():
+            named += [f"{one}.{word}" for word in (LATE, AHEAD)]
+            named += [f"{one}.{DUPLICATES}"] if DUPLICATES in bucket.channels else []
         return list(self._rows.get(_known(name, dict.fromkeys(named), "there is no stream"), ()))
 
     def view(self, name: str) -> dict[Any, dict[str, Any]]:
@@ -363,10 +364,13 @@ class Driver:
 
     def _read_topic(self, name: str) -> str:
         """A topic that the flow reads, found by its own name or by its source's name."""
-        by_name = {source.name: source.topic for source in self._flow.sources}
-        topics = dict.fromkeys([*by_name.values(), *by_name])
-        found = _known(name, topics, "the flow reads no topic")
-        return by_name.get(found, found)
+        if any(source.reads(name) for source in self._flow.sources):
+            return name
+        by_name = {source.name: source.topic for source in self._flow.sources if source.pattern is None}
+        patterns = [source.topic for source in self._flow.sources if source.pattern is not None]
+        also = f"topics that match {' or '.join(patterns)}, and " if patterns else ""
+        names = dict.fromkeys([*by_name.values(), *by_name])
+        return by_name[_known(name, names, f"the flow reads {also}no topic")]
 
 
 def _engine(name: str) -> Engine:

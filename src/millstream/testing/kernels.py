@@ -19,7 +19,7 @@ from millstream.pipeline.dsl.graph import Stateful, TopicSink
 from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.formats.decode import decoded
 from millstream.pipeline.kernel.bucket import Bucket, KeyedOperator
-from millstream.pipeline.kernel.channels import AHEAD, LATE
+from millstream.pipeline.kernel.channels import AHEAD, DUPLICATES, LATE
 from millstream.pipeline.kernel.clock import BatchTime
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, Unpack, unpacked
 from millstream.pipeline.kernel.state.containers import to_bytes
@@ -91,7 +91,7 @@ class InProcessKernels(KernelFrames):
     ) -> None:
         super().__init__(accepted, "", "update", lambda stateful: StateLocation())
         self._engine, self._states, self._time = engine, states, time
-        self.beside: dict[str, list[pa.Table]] = {}  # late and early rows, by stream and word
+        self.beside: dict[str, list[pa.Table]] = {}  # rows that did not count, by stream and word
 
     def _run_on_spark(self, stateful: Stateful) -> Any:
         kinds = self._key_kinds(stateful)
@@ -121,7 +121,7 @@ class InProcessKernels(KernelFrames):
         results = bucket.step(unpacked(blobs))
         for channel, table in results.items():
             word = channel.partition(".")[0]
-            if word in (LATE, AHEAD):
+            if word in (LATE, AHEAD, DUPLICATES):
                 self.beside.setdefault(f"{known_as}.{word}", []).append(table)
         given = [{"channel": name, "blob": to_bytes(table)} for name, table in results.items()]
         told = {"operator": operator.name, "bucket": 0, **asdict(bucket.status()), "bytes": 0}

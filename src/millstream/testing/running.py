@@ -67,7 +67,8 @@ class FlowRunner:
         self.engine.moment.now = from_micros(time.at.now)
 
         def raw(source: SourceNode) -> pa.Table:
-            return raw_table(source.topic, records.get(source.topic, ())) if records else RAW.empty_table()
+            given = [raw_table(topic, own) for topic, own in records.items() if source.reads(topic)]
+            return pa.concat_tables(given) if given else RAW.empty_table()
 
         given = BatchOutput()
         with self.engine.at_work():
@@ -97,11 +98,11 @@ class FlowRunner:
         last |= self.states.names().difference(*(names for names, _ in found))  # those that no sink uses
         return found
 
-    def times(self, source: SourceNode, records: Sequence[Record]) -> list[Any]:
-        """The event times of records that a source accepts."""
+    def times(self, source: SourceNode, topic: str, records: Sequence[Record]) -> list[Any]:
+        """The event times of records of a topic that a source accepts."""
         assert source.time is not None
         with self.engine.at_work():
-            rows = decoded(self.engine.frame(raw_table(source.topic, records)), source)
+            rows = decoded(self.engine.frame(raw_table(topic, records)), source)
             return list(accepted(rows, source).toArrow()[source.time.column].to_pylist())
 
     def _deliver(self, query: Query, frames: BatchFrames, given: BatchOutput) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.core.errors import ConfigError, MillstreamError, TopologyError
 from millstream.views.address import shown
+from millstream.views.indexes import index_name, postgres_indexes
 from millstream.views.merge_sql import PART, VERSION
 from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
 from millstream.views.query import (
@@ -79,6 +80,7 @@ class PostgresStore(SqlStore):
     _differ = "IS DISTINCT FROM"
     _for_update = " FOR UPDATE"
     _clock = "extract(epoch FROM clock_timestamp())"
+    _indexes = staticmethod(postgres_indexes)
 
     def __init__(self, url: str, *, patience: float = 30.0) -> None:
         """``patience``: how many seconds a batch waits for a server that went away."""
@@ -154,11 +156,12 @@ class PostgresStore(SqlStore):
 
         try:
             yield
-        except psycopg.errors.ProgramLimitExceeded as error:  # a key that is too long for an index
-            names = [name for name, _ in view.columns]
-            at = [names.index(column) for column in view.key]
-            row = max(rows, key=lambda row: sum(len(str(row[i])) for i in at))
-            raise not_taken(view, row, None, _reason(error), self.where) from None
+        except psycopg.errors.ProgramLimitExceeded as error:  # a value that is too long for an index
+            columns, row = _longest(view, rows, str(error))
+            reason = _reason(error)
+            if columns != view.key:
+                reason = f"{', '.join(columns)} is too long for index=, from which it can be left out"
+            raise not_taken(view, row, None, reason, self.where) from None
         except (psycopg.DataError, UnicodeError) as error:
             context = error.diag.context if isinstance(error, psycopg.Error) else None
             if told := _COPIED.search(context or ""):
@@ -230,6 +233,21 @@ class PostgresStore(SqlStore):
                 yield applied
 
 
+def _longest(
+    view: View, rows: Sequence[tuple[Any, ...]], error: str
+) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """The row that an index has no room for, and the columns of the index: the longest values. If they are
+    far too long, the server does not say which index it was."""
+    names = [name for name, _ in view.columns]
+    named = [columns for columns in view.indexes if index_name(view.name, columns) in error]
+
+    def length(found: tuple[tuple[str, ...], tuple[Any, ...]]) -> int:
+        columns, row = found
+        return sum(len(str(row[names.index(column)])) for column in columns)
+
+    return max(((columns, row) for columns in named or (view.key, *view.indexes) for row in rows), key=length)
+
+
 def _columns(db: psycopg.Connection, table: str) -> dict[str, str]:
     """The columns of a table and their types, in order; none if the table does not exist."""
     return dict(
@@ -274,6 +292,8 @@ _FORMS: dict[str, Callable[[Any], Any]] = {
 
 class PostgresReader(SqlReader):
     """The same database, read-only, next to the job that writes it."""
+
+    _indexes = staticmethod(postgres_indexes)
 
     def __init__(self, url: str) -> None:
         import psycopg

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from millstream.core.errors import MillstreamError
+from millstream.views import indexes
 from millstream.views.merge_sql import PART, VERSION
 from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
 from millstream.views.views import ChangesSince, ViewContents, ViewDescription
@@ -36,6 +37,11 @@ class SqlReader(ABC):
     def _columns(self, table: str) -> dict[str, str]:
         """The columns of a table and their types, in order."""
 
+    @staticmethod
+    @abstractmethod
+    def _indexes(view: str) -> str:
+        """The SELECT of a view's secondary indexes (``indexes.py``)."""
+
     def described(self) -> list[ViewDescription]:
         """Every view, without its rows."""
         with self._snapshot():
@@ -45,10 +51,22 @@ class SqlReader(ABC):
                 " ON n.view = v.name AND n.version = v.version ORDER BY v.name"
             )
             return [
-                ViewDescription(name, tuple(json.loads(key)), list(self._columns(name).items()), *rest)
-                for name, key, *rest in found
+                ViewDescription(
+                    name,
+                    tuple(json.loads(key)),
+                    list(self._columns(name).items()),
+                    version,
+                    at_ms,
+                    query,
+                    batch,
+                    self._index_columns(name),
+                )
+                for name, key, version, at_ms, query, batch in found
                 if not is_ours(name)
             ]
+
+    def _index_columns(self, view: str) -> tuple[tuple[str, ...], ...]:
+        return tuple(sorted(indexes.by_name(self._found(self._indexes(view))[1]).values()))
 
     def versions(self) -> dict[str, int]:
         """The current version of each view."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from millstream.core.errors import MillstreamError, TopologyError
-from millstream.views.values import has_order, is_key
+from millstream.views.values import NESTED, base_of, has_order, is_key
 from millstream.views.views import View
 
 
@@ -61,13 +61,21 @@ def other_type(
 
 
 def check_types(view: View, *, at: str | None) -> None:
-    """Refuse keys that can't be told apart, and an order that the databases don't share with Spark."""
+    """Refuse keys that can't be told apart, an order that the databases don't share with Spark, and
+    indexes over values that have parts."""
     kinds = dict(view.columns)
     for column in view.key:
         if not is_key(kinds[column]):
             raise TopologyError(
                 f"view {view.name!r}: the key {column!r} is {kinds[column]}, and maps can't be compared; give"
                 " a plain column, to_json(...) of the map for example",
+                where=at,
+            )
+    for column in dict.fromkeys(column for columns in view.indexes for column in columns):
+        if base_of(kinds[column]) in NESTED:
+            raise TopologyError(
+                f"view {view.name!r}: index={column!r} is {kinds[column]}, and an index is over plain values;"
+                " take what you look for out of it into a column, with .select(...)",
                 where=at,
             )
     if view.order is not None and not has_order(kinds[view.order]):

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from millstream.core.errors import MillstreamError
+from millstream.views.indexes import sqlite_indexes
 from millstream.views.merge_sql import PART, VERSION
 from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
 from millstream.views.query import (
@@ -79,6 +80,7 @@ class SqliteStore(SqlStore):
 
     _differ = "IS NOT"
     _for_update = ""  # a writer has the database to itself
+    _indexes = staticmethod(sqlite_indexes)
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -215,6 +217,8 @@ class _DecimalSum:
 
 class SqliteReader(SqlReader):
     """The same database, read-only, next to the job that writes it."""
+
+    _indexes = staticmethod(sqlite_indexes)
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)

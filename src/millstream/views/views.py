@@ -35,14 +35,15 @@ Rows = tuple[list[str], list[tuple[Any, ...]]]  # column names, and the rows
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A table to keep: columns with Spark's types, the key, the column that decides which row is later, and
-    the job that the view belongs to (None: any job)."""
+    """A table to keep: columns with Spark's types, the key, the column that decides which row is later, the
+    job that the view belongs to (None: any job), and the columns of each secondary index."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
     key: tuple[str, ...]
     order: str | None = None
     job: str | None = None
+    indexes: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,9 @@ class ViewStore(Protocol):
     def close(self) -> None: ...
 
     def prepare(self, view: View, *, where: str | None = None) -> None:
-        """Create the table, or add new columns. Refuses another key than before, and a view of another job.
-        Calling it again changes nothing. ``where`` is the line of the user's file that declares the view."""
+        """Create the table, or add new columns, and make and drop indexes. Refuses another key than before,
+        and a view of another job. Calling it again changes nothing. ``where`` is the line of the user's file
+        that declares the view."""
 
     def check(self, view: View, *, where: str | None = None) -> None:
         """Refuse what ``prepare`` refuses. Changes nothing."""
@@ -194,6 +196,7 @@ class ViewDescription:
     at_ms: int | None = None
     query: str | None = None
     batch: int | None = None
+    indexes: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from millstream.core.errors import MillstreamError, TopologyError
+from millstream.views import indexes
 from millstream.views.merge_sql import VERSION, Tables, last_of_each
 from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
 from millstream.views.refusals import check_key, check_owner, check_types, other_type
@@ -121,6 +122,11 @@ class SqlStore(ABC):
         """Create a view's table and the table of its changes; columns and key are SQL."""
 
     @staticmethod
+    @abstractmethod
+    def _indexes(view: str) -> str:
+        """The SELECT of a view's secondary indexes (``indexes.py``)."""
+
+    @staticmethod
     def _folded(column: str) -> str:
         """A column's name in a form that is equal for names that the database finds equal."""
         return column
@@ -132,7 +138,7 @@ class SqlStore(ABC):
     # ---- a view -------------------------------------------------------------------------------------
 
     def prepare(self, view: View, *, where: str | None = None) -> None:
-        """Create the table, or add new columns. Refuses what ``check`` refuses."""
+        """Create the table, or add new columns, and make and drop indexes. Refuses what ``check`` refuses."""
 
         def make() -> None:
             with self._lock, self._transaction():
@@ -140,6 +146,8 @@ class SqlStore(ABC):
                     self._claim(view.name, view.job)
                 self._check(view, where)
                 self._make(view, {name: self._kind(kind) for name, kind in view.columns})
+                if not is_ours(view.name):  # a view that is being rebuilt gives its rows to one that has them
+                    self._index(view)
 
         check_types(view, at=where)
         self._again(make)
@@ -198,6 +206,10 @@ class SqlStore(ABC):
             self._make_tombstones(view)
             if known and known[0][0] != view.order:
                 self._run(Tombstones(self._of(view)).forget_living())
+
+    def _index(self, view: View) -> None:
+        for sql in indexes.changes(view, indexes.by_name(self._ask(self._indexes(view.name)))):
+            self._run(sql)
 
     def _widen(self, table: str, columns: Mapping[str, str]) -> None:
         there = {self._folded(column) for column in self._columns(table)}

@@ -580,3 +580,98 @@ def test_a_driver_is_made_of_a_file_too(tmp_path: Path, millstream_driver: Any) 
         {"value": "abc", "n": 3, "big": False},
         {"value": "abcd", "n": 4, "big": True},
     ]
+
+
+# ---- sources by pattern, duplicates, indexes --------------------------------------------------------------
+
+
+def test_a_topic_is_fed_to_the_source_whose_pattern_it_matches() -> None:
+    flow = Topology("orders")
+    orders = flow.source(
+        pattern=r"orders\..*", schema=SCHEMA, time="paid_at", include=["topic"], name="orders"
+    )
+    orders.select("card", "record_topic").to_topic("seen")
+    with Driver(flow) as driver:
+        driver.feed("orders.eu", [payment("a", 1, 0), "oops"])
+        driver.feed("orders.us", payment("b", 1, 1))
+        assert [(row["card"], row["record_topic"]) for row in driver.topic("seen")] == [
+            ("a", "orders.eu"),
+            ("b", "orders.us"),
+        ]
+        assert [row["topic"] for row in driver.stream("orders.rejected")] == ["orders.eu"]
+        for wrong in ("orders", "orders-eu"):  # a source by pattern is no topic
+            with pytest.raises(
+                MillstreamError, match=rf"reads topics that match /.*/, and no topic '{wrong}'"
+            ):
+                driver.feed(wrong, payment("c", 1, 2))
+
+
+def test_a_flow_may_read_what_it_writes_by_pattern() -> None:
+    flow, payments = flow_of()
+    payments.select("card", "eur").to_topic("made.euros")
+    flow.source(pattern=r"made\..*", schema="card string, eur double", name="made").to_topic("seen")
+    with Driver(flow) as driver:
+        driver.feed("payments", payment("a", 1, 0))
+        assert driver.topic("seen") == [{"card": "a", "eur": 1.0}]
+
+
+def test_the_partitions_of_a_patterns_topics_have_clocks_of_their_own() -> None:
+    flow = Topology("orders")
+    orders = flow.source(pattern=r"orders\..*", schema=SCHEMA, time="paid_at", name="orders")
+    once = orders.deduplicate(by="card", within="1 minute", name="once")
+    once.to_topic("once")
+    with Driver(flow) as driver:
+        driver.feed("orders.eu", payment("a", 1, 0))
+        driver.feed("orders.us", payment("b", 2, 0))
+        driver.feed("orders.eu", payment("a", 3, 100))
+        driver.feed("orders.us", payment("b", 4, 50))  # not late, although the other topic is further
+        driver.feed("orders.us", payment("b", 5, 20))  # late in its own partition
+        driver.finish()
+        assert sorted(row["eur"] for row in driver.topic("once")) == [1, 2, 3]
+        assert [row["eur"] for row in driver.stream("once.duplicates")] == [4]
+        assert [row["eur"] for row in driver.stream("once.late")] == [5]
+
+
+def test_duplicates_are_there_even_if_the_flow_does_not_ask_for_them() -> None:
+    flow, payments = flow_of()
+    payments.deduplicate(by="upper(card) AS card", within="1 hour", name="once").to_topic("once")
+    payments.window(by="card", size="1 minute", name="sums").agg(n="count(*)").to_topic("sums")
+    with Driver(flow) as driver:
+        driver.feed("payments", [payment("a", 1, 0), payment("A", 2, 1), payment("b", 3, 2)])
+        driver.finish()
+        assert [(row["card"], row["eur"]) for row in driver.topic("once")] == [("a", 1.0), ("b", 3.0)]
+        assert [row["card"] for row in driver.stream("once.duplicates")] == ["A"]
+        with pytest.raises(MillstreamError, match=r"there is no stream 'sums\.duplicates'"):
+            driver.stream("sums.duplicates")
+
+
+def test_without_a_time_duplicates_go_by_arrival() -> None:
+    flow = Topology("t")
+    plain = flow.source("plain", schema="id string, n int")
+    plain.deduplicate(by="id", within="10 minutes", name="once").to_topic("once")
+    with Driver(flow, now=NOON) as driver:
+        driver.feed("plain", [{"id": "a", "n": 1}, {"id": "a", "n": 2}])
+        driver.advance("5 minutes")
+        driver.feed("plain", {"id": "a", "n": 3})
+        driver.feed(
+            "plain", {"id": "a", "n": 4}, timestamp="2026-01-01T11:00:00Z"
+        )  # arrived later all the same
+        driver.advance("10 minutes")
+        driver.feed("plain", {"id": "a", "n": 5})
+        driver.advance("1 minute")
+        assert [row["n"] for row in driver.topic("once")] == [1, 5]
+        assert sorted(row["n"] for row in driver.stream("once.duplicates")) == [2, 3, 4]
+        assert driver.stream("once.late") == []
+
+
+def test_a_view_has_its_indexes_in_a_test_too() -> None:
+    flow, payments = flow_of()
+    payments.to_view("latest", key="card", index=["eur", ["paid_at", "eur"]])
+    with Driver(flow) as driver:
+        driver.feed("payments", payment("a", 1, 0))
+        plan = driver.sql("EXPLAIN QUERY PLAN SELECT * FROM latest WHERE eur = 1")
+        assert "USING INDEX millstream_index_" in plan[0]["detail"]
+    flow, payments = flow_of(schema=SCHEMA + ", tags array<string>")
+    payments.to_view("latest", key="card", index="tags")
+    with pytest.raises(TopologyError, match=r"index='tags' is array<string>, and an index is over plain"):
+        Driver(flow)

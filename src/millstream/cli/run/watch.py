@@ -110,6 +110,8 @@ class Watched:
                 note(warning)
             for topic in job.prepare():
                 print(f"created topic {topic}")
+            for line in job.unmatched():
+                note(line)
             self._drop_views(job)
             job.start(session)
         except MillstreamError as error:

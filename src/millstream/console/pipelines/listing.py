@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from millstream.console.observing.job_topic import LastReport
 from millstream.console.observing.snapshot import Snapshot
+from millstream.core.subscription import any_includes
 from millstream.jobs.owners import Owner
 from millstream.jobs.report import (
     RUNNING,
@@ -142,7 +143,7 @@ def uses_of(snapshot: Snapshot, topic: str) -> list[PipelineUse]:
     found = []
     for name, job in snapshot.jobs.items():
         queries = job.status.queries
-        reads = any(topic in query.reads for query in queries)
+        reads = any(any_includes(query.reads, topic) for query in queries)
         writes = any(topic in query.writes for query in queries)
         if reads or writes:
             found.append(PipelineUse(name, shown_state(job, snapshot.at_ms), reads, writes))

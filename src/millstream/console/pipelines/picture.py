@@ -67,5 +67,6 @@ def _notes(node: GraphNode, now_ms: int) -> list[tuple[str, str]]:
         ("late", node.late + node.dropped, "warn"),
         ("ahead", node.ahead, "warn"),
         ("overflow", node.overflow, "warn"),
+        ("duplicates", node.duplicates, ""),
     )
     return [*notes, *((f"{name} {number:,}", kind) for name, number, kind in counted if number)]

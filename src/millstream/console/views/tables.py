@@ -32,7 +32,7 @@ class Column:
 class ViewState:
     """A view. ``rows`` is None if counting them would take too long. ``changed_ms``, ``query`` and ``batch``
     describe the last change; None if it is no longer kept, or there was none. ``job`` is the pipeline that
-    writes the view, if known.
+    writes the view, if known. ``indexes`` are the columns of each secondary index.
     """
 
     name: str
@@ -45,6 +45,7 @@ class ViewState:
     query: str | None
     batch: int | None
     job: str | None
+    indexes: list[list[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ def _state(reader: ViewReader, view: ViewDescription, jobs: Jobs, rows: int | No
         view.query,
         view.batch,
         jobs.get(view.name),
+        list(map(list, view.indexes)),
     )
 
 

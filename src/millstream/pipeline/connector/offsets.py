@@ -19,6 +19,7 @@ from typing import Any
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.text.position import END, START, Bounds, Position, TopicPartition, parse_position
 from millstream.core.errors import ConfigError
+from millstream.core.subscription import included, pattern_in
 
 Offsets = dict[TopicPartition, int]
 
@@ -127,6 +128,19 @@ def parse_positions(text: str, option: str, now_ms: int) -> Positions:
             f"option {option}: {text!r} is not earliest, latest, group, a time (@-1h, @2026-01-01) or JSON"
             ' ({"topic": {"0": 23}})'
         ) from None
+
+
+def mentioned(text: str, option: str, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """The partitions for which startingOffsets or endingOffsets says something: all, unless it is JSON."""
+    each = parse_positions(text, option, 0).each
+    return [partition for partition in partitions if each is None or partition in each]
+
+
+def existing_topics(cluster: Cluster, subscriptions: Collection[str]) -> dict[str, int]:
+    """The topics that subscriptions include at the moment, with their number of partitions."""
+    if any(pattern_in(one) is not None for one in subscriptions):
+        return included(subscriptions, cluster.topics())
+    return cluster.topics(subscriptions)
 
 
 def _parse_each(text: str, option: str, by_time: bool, now_ms: int) -> dict[TopicPartition, Position]:

@@ -7,7 +7,6 @@ place.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +16,7 @@ from millstream.client.protocol.security import PROPERTIES
 from millstream.client.text.position import parse_duration_ms
 from millstream.core.errors import ConfigError
 from millstream.core.units import did_you_mean
+from millstream.core.user_regex import BadPattern, compile_pattern
 from millstream.records.compression import codec_named
 
 Use = Literal["read", "write", "both"]
@@ -55,7 +55,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "pattern",
         "read",
-        "A regular expression; all topics whose whole name it matches are read, those created later too.",
+        "A regular expression (RE2); all topics whose whole name it matches are read, those created later"
+        " too.",
         ("subscribePattern",),
     ),
     Option("assign", "read", 'Only these partitions, as JSON: `{"topic": [0, 2]}`.'),
@@ -282,8 +283,8 @@ class ReadOptions:
         pattern = given.text("pattern")
         if pattern is not None:
             try:
-                re.compile(pattern)
-            except re.error as problem:
+                compile_pattern(pattern)
+            except BadPattern as problem:
                 raise given.wrong("pattern", f"a regular expression ({problem})") from None
         return cls(
             connection=given.connection(),

@@ -7,7 +7,6 @@ others that only carry the reader to the tasks. So a reader holds options, and n
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator, Sequence
 
@@ -20,6 +19,7 @@ from pyspark.sql.types import StructType
 from millstream.client.protocol.cluster import Cluster
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError
+from millstream.core.user_regex import compile_pattern
 from millstream.pipeline.connector.columns import check_schema
 from millstream.pipeline.connector.fetching import SpanReader
 from millstream.pipeline.connector.offsets import (
@@ -59,7 +59,7 @@ class TopicReader:
         """All partitions to read that exist now."""
         options = self.options
         if options.pattern is not None:
-            matches = re.compile(options.pattern).fullmatch
+            matches = compile_pattern(options.pattern)
             counts = {name: n for name, n in self.cluster.topics().items() if matches(name)}
             return [TopicPartition(name, i) for name, n in sorted(counts.items()) for i in range(n)]
         chosen = parse_assign(options.assign) if options.assign is not None else None

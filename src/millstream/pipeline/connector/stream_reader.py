@@ -35,6 +35,7 @@ from millstream.pipeline.connector.offsets import (
     finish_in,
     from_json,
     ids_in,
+    mentioned,
     starts_in,
     tick_in,
     to_json,
@@ -111,8 +112,10 @@ class StreamReader(TopicReader, DataSourceStreamReader, SupportsTriggerAvailable
         partitions = self.topic_partitions()
         self._last_call = self._ends(partitions)
         if self.options.end is not None:
+            if self.options.pattern is not None:  # a topic that is not mentioned has come later
+                partitions = mentioned(self.options.end, "endingOffsets", partitions)
             wanted = self.place(self.options.end, "endingOffsets", partitions)
-            self._last_call = {p: min(offset, wanted[p]) for p, offset in self._last_call.items()}
+            self._last_call = {p: min(self._last_call[p], wanted[p]) for p in partitions}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         if self.options.end is not None and self._last_call is None:

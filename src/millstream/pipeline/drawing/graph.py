@@ -47,7 +47,9 @@ def graph(flow: StreamGraph) -> Graph:
             head_key = _topic_box(boxes, sink.topic, f"key {sink.key}" if sink.key else "")
         else:
             head_key = f"v{len(boxes)}"
-            boxes[head_key] = Box(head_key, "view", sink.name, ("view, key " + ", ".join(sink.key),))
+            about = ["view, key " + ", ".join(sink.key)]
+            about += ["index " + ", ".join(columns) for columns in sink.indexes]
+            boxes[head_key] = Box(head_key, "view", sink.name, tuple(about))
             if sink.changelog is not None:
                 arrows[head_key, _topic_box(boxes, sink.changelog, "changelog")] = taken_by(sink.changelog)
         arrows[keys[id(home(sink.stream))], head_key] = given_by(flow, sink.stream)

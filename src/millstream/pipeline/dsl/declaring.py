@@ -120,7 +120,7 @@ def check_size(name: str, size: object, at: str) -> int | None:
 class StreamTime:
     """The time that a stream goes by: its kind, its column, and how late an event may come."""
 
-    kind: str  # event, log or processing
+    kind: str  # event, log, processing or arrival
     column: str
     lateness_ms: int = 0
     idle_after_ms: int | None = None  # how long the watermark waits for a quiet partition
@@ -157,3 +157,8 @@ class StreamTime:
         """The time of a stateful operator's results. It has no lateness: the operator has waited."""
         origin = self.origin or self.column
         return StreamTime(self.kind, column, origin=origin, before_us=before_us, behind_us=behind_us)
+
+
+# The time of rows whose source has none: when their records arrived in the log. A quiet partition does not
+# hold up others for long, because nobody has said how long events may take.
+ARRIVAL = StreamTime("arrival", "", idle_after_ms=1000)

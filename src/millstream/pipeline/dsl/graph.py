@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from millstream.core.errors import TopologyError
 from millstream.pipeline.dsl.columns import SqlTexts
 from millstream.pipeline.dsl.counts import stream_count
-from millstream.pipeline.dsl.declaring import StreamTime
+from millstream.pipeline.dsl.declaring import ARRIVAL, StreamTime
 from millstream.pipeline.dsl.expressions import ExpressionError, check_sql, output_name, without_spaces
 from millstream.pipeline.kernel.clock import TimeRules
 
@@ -175,12 +175,21 @@ class KeyedInput:
     ``by`` are SQL expressions with names. Two inputs of one operator meet where their keys are equal, so they
     need the same number of keys, of the same types. ``columns`` are SQL expressions: each a column,
     ``expression AS name``, or ``*`` for all columns that are not keys. None means all columns. The operator
-    gets the keys first.
+    gets the keys first. With ``arrival``, rows go by their arrival in the log, because their sources have no
+    time.
     """
 
     stream: StreamNode
     by: tuple[str, ...]
     columns: tuple[str, ...] | None = None
+    arrival: bool = False
+
+    @property
+    def time(self) -> StreamTime:
+        """The time that the rows go by."""
+        time = ARRIVAL if self.arrival else self.stream.time
+        assert time is not None, "a stateful operator without a time is refused when declared"
+        return time
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -239,8 +248,9 @@ class Stateful:
         found: dict[tuple[int, int], TimeRules] = {}
         for number, one in enumerate(self.inputs):
             for source in one.stream.feeding():
-                assert source.time is not None, "a stateful operator without a time is refused when declared"
-                found[number, source.flow.number_of(source)] = source.time.rules
+                time = one.time if one.arrival else source.time
+                assert time is not None
+                found[number, source.flow.number_of(source)] = time.rules
         return found
 
     # ---- its identity --------------------------------------------------------------------------------
@@ -323,6 +333,7 @@ class ViewSink:
     delete_when: str | None
     order: str | None
     changelog: str | None = None
+    indexes: tuple[tuple[str, ...], ...] = ()  # the columns of each secondary index
 
     @property
     def label(self) -> str:
@@ -373,7 +384,7 @@ class StreamGraph:
         old = stream.name
         self._call(stream, name)
         stream.named = True
-        if stream.state is not None and stream.state.main is stream:
+        if stream.topic is not None or (stream.state is not None and stream.state.main is stream):
             for other in self.streams:
                 called = other.name.replace(f"{old}.", f"{name}.", 1)
                 beside = other.state is stream.state and other.name.startswith(f"{old}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 from millstream.pipeline.dsl.declaring import caller
@@ -70,15 +71,18 @@ class HasSinks:
         delete_when: Sql | None = None,
         order: Sql | None = None,
         changelog: str | None = None,
+        index: str | Sequence[str | Sequence[str]] = (),
     ) -> Self:
         """Keep the latest row of every key in a table that ``millstream view query`` reads.
 
         A row for which ``delete_when`` is true deletes its key from the table. ``order`` is the column that
         decides which row of a key is later; by default the end of the window or the stream's time.
         ``changelog`` is a compacted topic that receives every change of the table: the key as JSON, and the
-        new row as JSON, or no value for a deletion.
+        new row as JSON, or no value for a deletion. ``index`` are columns, or lists of columns, by which the
+        table is searched. Each has an index in the database.
 
             >>> payments.to_view("last_payments", key="card", order="at", delete_when="eur = 0")
+            >>> payments.to_view("by_country", key="card", index=["country", ["country", "eur"]])
         """
         at, texts = caller(), self.node.flow.texts
         declare_view_sink(
@@ -88,6 +92,7 @@ class HasSinks:
             delete_when=texts.condition(delete_when, "delete_when", at),
             order=texts.names(order, "order=", at),
             changelog=changelog,
+            index=index,
             at=at,
         )
         return self

@@ -10,6 +10,8 @@ from millstream.pipeline.dsl.expressions import no_such_column
 from millstream.pipeline.dsl.graph import Sink, StreamNode, TopicSink, ViewSink
 from millstream.pipeline.formats.value_schemas import declare_sink_schema
 
+Index = str | Sequence[str | Sequence[str]]  # a column, or columns and lists of columns
+
 
 def declare_topic_sink(
     stream: StreamNode,
@@ -54,20 +56,47 @@ def declare_view_sink(
     delete_when: str | None = None,
     order: str | None = None,
     changelog: str | None = None,
+    index: Index = (),
     at: str,
 ) -> None:
     check_view(name, at)
     keys = (key,) if isinstance(key, str) else tuple(key)
     if not keys:
         raise TopologyError(f"view {name!r} needs key=, the columns that identify its rows", where=at)
-    for column in (*keys, *([order] if order else [])):
+    indexes = _indexes(name, keys, index, at)
+    for column in (*keys, *([order] if order else []), *(one for columns in indexes for one in columns)):
         if stream.columns is not None and column not in stream.columns:
             raise TopologyError(f"view {name!r}: {no_such_column(column, stream.columns)}", where=at)
     if delete_when is not None:
         stream.check(delete_when, "delete_when", at)
     if changelog is not None:
         check_topic(changelog, at)
-    _add(ViewSink(stream, name, at, keys, delete_when, order, changelog))
+    _add(ViewSink(stream, name, at, keys, delete_when, order, changelog, indexes))
+
+
+def _indexes(view: str, key: tuple[str, ...], given: Index, at: str) -> tuple[tuple[str, ...], ...]:
+    """The columns of each secondary index."""
+    found: list[tuple[str, ...]] = []
+    for one in [given] if isinstance(given, str) else given:
+        columns = (one,) if isinstance(one, str) else tuple(one) if isinstance(one, Sequence) else ()
+        if not columns or not all(isinstance(column, str) for column in columns):
+            raise TopologyError(
+                f"view {view!r}: index={one!r} is neither a column nor a list of columns, as in"
+                " index=['country', ['country', 'city']]",
+                where=at,
+            )
+        if len(set(columns)) < len(columns):
+            raise TopologyError(f"view {view!r}: index={list(columns)!r} names a column twice", where=at)
+        if columns == key:
+            raise TopologyError(
+                f"view {view!r}: {', '.join(key)} is the key, which has an index already; leave it out of"
+                " index=",
+                where=at,
+            )
+        if columns in found:
+            raise TopologyError(f"view {view!r}: index= has {', '.join(columns)} twice", where=at)
+        found.append(columns)
+    return tuple(found)
 
 
 def _add(sink: Sink) -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.core.errors import MillstreamError, TopologyError
+from millstream.core.subscription import includes, pattern_in, subscription_to
 from millstream.core.units import DurationError, duration_ms, exact_duration
+from millstream.core.user_regex import BadPattern, compile_pattern
 from millstream.pipeline.dsl.counts import rejected_count, source_count
 from millstream.pipeline.dsl.declaring import StreamTime, check_topic
 from millstream.pipeline.dsl.expressions import no_such_column
@@ -54,7 +56,8 @@ class SourceNode(StreamNode):
         max_rows: int | None,
         feedback: bool,
     ) -> None:
-        self.topic = topic
+        self.topic = topic  # or the subscription to a pattern: see core/subscription.py
+        self.pattern = pattern_in(topic)
         self.format = format
         self.value_schema = value_schema  # if the values carry the id of a schema
         self.schema = schema
@@ -66,12 +69,17 @@ class SourceNode(StreamNode):
         self.rejected: RejectedNode | None = None
         extra = [time.column] if time is not None and time.kind != "event" else []
         columns = (*schema.names, *(f"record_{part}" for part in include), *extra)
-        super().__init__(flow, (), at=at, name=name or topic, columns=columns, time=time)
+        # A pattern is no name. Its source is named like other streams, after the variable that holds it.
+        name = name or (topic if self.pattern is None else None)
+        super().__init__(flow, (), at=at, name=name, columns=columns, time=time)
         if time is None:
             self.no_time = (
-                f"this operator goes by time, and source {topic!r} ({at}) does not say which time its events"
-                " have: give it time='a timestamp column', 'log' or 'processing'"
+                f"this operator goes by time, and source {self.pattern or topic!r} ({at}) does not say which"
+                " time its events have: give it time='a timestamp column', 'log' or 'processing'"
             )
+
+    def reads(self, topic: str) -> bool:
+        return includes(self.topic, topic)
 
     @property
     def is_json(self) -> bool:
@@ -150,8 +158,9 @@ def rejected_of(source: SourceNode, at: str) -> RejectedNode:
 
 def declare_source(
     flow: StreamGraph,
-    topic: str,
+    topic: str | None,
     *,
+    pattern: str | None = None,
     schema: object,
     format: str,
     time: str | None,
@@ -168,11 +177,17 @@ def declare_source(
     message: str | None = None,
     at: str,
 ) -> SourceNode:
-    check_topic(topic, at)
+    topic = _subscription(topic, pattern, at)
     if format not in FORMATS:
         raise TopologyError(f"format={format!r} is not one of {', '.join(FORMATS)}", where=at)
     value_schema, parsed = None, None
     if format in value_schemas.FORMATS:
+        if pattern is not None and schema is None and subject is None:
+            raise TopologyError(
+                f"format={format!r} with pattern= needs schema= or subject=: there is no one topic"
+                " whose schema it could be",
+                where=at,
+            )
         value_schema, parsed = _value_schema(
             format, schema, registry, subject or f"{topic}-value", message, at
         )
@@ -203,6 +218,27 @@ def declare_source(
         max_rows=max_rows,
         feedback=feedback,
     )
+
+
+def _subscription(topic: str | None, pattern: str | None, at: str) -> str:
+    if (topic is None) == (pattern is None):
+        raise TopologyError(
+            "a source reads a topic or the topics of a pattern: flow.source('orders', ...) or"
+            r" flow.source(pattern=r'orders\..*', ...)",
+            where=at,
+        )
+    if pattern is None:
+        check_topic(topic, at)
+        return str(topic)
+    if not isinstance(pattern, str) or not pattern:
+        raise TopologyError(f"pattern={pattern!r} is not a regular expression", where=at)
+    try:
+        compile_pattern(pattern)
+    except BadPattern as error:
+        raise TopologyError(
+            f"pattern={pattern!r} is not a regular expression of RE2: {error}", where=at
+        ) from None
+    return subscription_to(pattern)
 
 
 def _value_schema(

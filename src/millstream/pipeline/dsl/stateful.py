@@ -142,4 +142,5 @@ def _check_input(one: KeyedInput, at: str) -> None:
     for column in one.columns or ():
         if column != "*":
             stream.check(column, "the column", at)
-    stream.check_time(at)
+    if not one.arrival:
+        stream.check_time(at)

@@ -13,6 +13,7 @@ from millstream.core.errors import TopologyError
 from millstream.core.units import did_you_mean
 from millstream.pipeline.dsl.columns import SqlTexts
 from millstream.pipeline.dsl.declaring import caller
+from millstream.pipeline.dsl.deduplication import DeduplicateNode, declare_deduplicate
 from millstream.pipeline.dsl.filters import declare_channel, declare_otherwise, declare_where
 from millstream.pipeline.dsl.functions import FunctionNode, declare_function, function_channel_of
 from millstream.pipeline.dsl.graph import StreamNode
@@ -245,6 +246,23 @@ class Stream(HasSinks):
         delete_when = self._texts.condition(delete_when, "delete_when", at)
         return Table(declare_as_table(self.node, key, delete_when, at=at))
 
+    # ---- duplicates ---------------------------------------------------------------------------------
+
+    def deduplicate(self, *, by: Keys, within: str, name: str | None = None) -> DeduplicatedStream:
+        """The first event of each key. Events of the key less than ``within`` after it are dropped, and are
+        in ``.duplicates``.
+
+        The first event is the one with the earliest time, whichever arrived first, so an event comes out once
+        the watermark has passed it. If the stream's source has no ``time=``, events go by their arrival in
+        the log.
+
+            >>> once = payments.deduplicate(by=["card", "eur"], within="1 hour")
+            >>> once.duplicates.to_topic("payments.again")
+        """
+        at = caller()
+        by = self._texts.keys(by, "by=", at)
+        return DeduplicatedStream(declare_deduplicate(self.node, by, within, name=name, at=at))
+
     # ---- sequences, and the user's own ---------------------------------------------------------------
 
     def pattern(
@@ -440,6 +458,17 @@ class Aggregate(StatefulStream):
         return StatefulStream(self.node.outside(caller()))
 
 
+class DeduplicatedStream(StatefulStream):
+    """The first event of each key."""
+
+    node: DeduplicateNode
+
+    @property
+    def duplicates(self) -> StatefulStream:
+        """The events that were dropped because their key had come a short time before."""
+        return StatefulStream(self.node.duplicates(caller()))
+
+
 class PatternStream(StatefulStream):
     """The matches of a pattern."""
 
@@ -571,13 +600,13 @@ class Table:
         on = self.table.changes.flow.texts.keys(on, "on=", at)
         return Table(declare_table_join(self.table, other.table, on, how, name=name, at=at))
 
-    def to_view(self, name: str) -> Table:
-        """Keep the table as a view.
+    def to_view(self, name: str, *, index: str | Sequence[str | Sequence[str]] = ()) -> Table:
+        """Keep the table as a view. ``index`` is as for a stream's view.
 
-        >>> cards.to_view("cards")
+        >>> cards.to_view("cards", index="limit")
         """
         table = self.table
-        declare_view_sink(table.changes, name, key=table.key, delete_when=DELETED, at=caller())
+        declare_view_sink(table.changes, name, key=table.key, delete_when=DELETED, index=index, at=caller())
         return self
 
     def to_topic(self, topic: str) -> Table:

@@ -76,8 +76,9 @@ class Topology(StreamGraph):
 
     def source(
         self,
-        topic: str,
+        topic: str | None = None,
         *,
+        pattern: str | None = None,
         schema: object = None,
         format: str = "json",
         time: str | None = None,
@@ -93,7 +94,9 @@ class Topology(StreamGraph):
         subject: str | None = None,
         message: str | None = None,
     ) -> Source:
-        """Read a topic.
+        r"""Read a topic, or all topics whose whole name matches ``pattern``, a regular expression (RE2):
+        ``flow.source(pattern=r"orders\..*", include=["topic"], ...)``. A topic that is created while the job
+        runs is read from its beginning.
 
         ``schema``: Spark DDL, a dataclass or a StructType (text and binary have one column, ``value``). For
         values that carry the id of a schema, ``format`` is ``"avro"``, ``"protobuf"`` or ``"json-schema"``.
@@ -123,6 +126,7 @@ class Topology(StreamGraph):
             declare_source(
                 self,
                 topic,
+                pattern=pattern,
                 schema=schema,
                 format=format,
                 time=time,
@@ -304,11 +308,13 @@ class Topology(StreamGraph):
         """Refuse a topic that is written from itself unless the user confirms it, because it makes events
         forever."""
         edges: dict[str, dict[str, Sink]] = {}
+        written = {topic for sink in self.sinks for topic in sink.topics}
         for sink in self.sinks:
             for topic in sink.topics:
                 for node in sources_of(sink.stream.upstream()):
                     if not node.feedback:
-                        edges.setdefault(node.topic, {})[topic] = sink
+                        for read in filter(node.reads, written):
+                            edges.setdefault(read, {})[topic] = sink
         for start in edges:
             path = self._path(edges, start, start, [start], set())
             if path is not None:

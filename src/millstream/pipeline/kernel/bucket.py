@@ -12,7 +12,7 @@ ordered by their content.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,6 +143,10 @@ class Bucket:
         self._program: Any = operator.plan.program(operator.inputs)
         self._program.open(store)
         self._store = store
+
+    @property
+    def channels(self) -> Collection[str]:
+        return self._channels.keys()
 
     @property
     def clock(self) -> OperatorClock:

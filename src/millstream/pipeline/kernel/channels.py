@@ -10,7 +10,9 @@ from __future__ import annotations
 MAIN = ""
 LATE, AHEAD = "late", "ahead"
 FAILED, OVERFLOW = "failed", "overflow"  # of some operators: failed records, dropped partial matches
-COUNTED = (LATE, AHEAD, FAILED, OVERFLOW)  # rows that did not count normally: shown in every line of a run
+DUPLICATES = "duplicates"  # of some operators: events that came again
+# Rows that did not count normally: shown in every line of a run.
+COUNTED = (LATE, AHEAD, FAILED, OVERFLOW, DUPLICATES)
 OUTSIDE = "outside"  # events that belong to no session
 HIDDEN = "millstream_"  # prefix of columns computed for the operator, which are not part of the row itself
 WINDOW_START, WINDOW_END, TIME_BASIS = "window_start", "window_end", "time_basis"

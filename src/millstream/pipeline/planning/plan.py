@@ -17,11 +17,13 @@ This code is pure and needs no Spark, so that ``millstream graph --plan`` prints
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.graph import Sink, Stateful, StreamNode, ViewSink
+from millstream.core.subscription import any_includes, pattern_in
+from millstream.pipeline.dsl.graph import Sink, Stateful, StreamNode, ViewSink, digest
 from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.dsl.windows.window import WindowNode
@@ -107,7 +109,13 @@ class Plan:
 
     @property
     def reads(self) -> list[str]:
+        """The topics and patterns that the job reads (``core/subscription.py``)."""
         return list(dict.fromkeys(source.topic for query in self.queries for source in query.sources))
+
+    @property
+    def own(self) -> set[str]:
+        """The topics that the job both writes and reads."""
+        return {topic for topic in self.writes if any_includes(self.reads, topic)}
 
     @property
     def writes(self) -> list[str]:
@@ -138,13 +146,17 @@ class Plan:
             lines.append("")
             lines.append(f"query {query.name}  (output mode {query.output_mode}, group {self.group(query)})")
             for source in query.sources:
-                cut = "  <- written by this flow: the topic is the cut" if source.topic in self.writes else ""
+                is_own = any(map(source.reads, self.own))
+                cut = "  <- written by this flow: the topic is the cut" if is_own else ""
                 lines.append(f"  reads   {source.topic}  {source.about()}{cut}")
             lines += self._states(query) or ["  state   none"]
             for sink in query.sinks:
                 routes = [route for route in query.routes if route.sink is sink]
                 via = ", ".join(dict.fromkeys(_way(route) for route in routes))
                 lines.append(f"  writes  {sink.label}  from {via}")
+                if isinstance(sink, ViewSink) and sink.indexes:
+                    listed = "; ".join(map(", ".join, sink.indexes))
+                    lines.append(f"          indexes {listed}")
                 if isinstance(sink, ViewSink) and sink.changelog is not None:
                     lines.append(f"          its changes to topic {sink.changelog}")
         return "\n".join(lines)
@@ -251,8 +263,16 @@ def _topics(routes: list[Route]) -> set[str]:
 def _name(group: list[Route], emit: str, beside_others: bool) -> str:
     """The query's name. It is stable while the sources are, because a checkpoint's directory is named by
     it."""
-    name = "+".join(sorted(_topics(group)))[:100]
+    name = "+".join(sorted(map(_in_a_name, _topics(group))))[:100]
     return f"{name}.final" if beside_others else name
+
+
+def _in_a_name(subscription: str) -> str:
+    """A topic, or a pattern's letters and a hash of it, because a directory can't have all its characters."""
+    pattern = pattern_in(subscription)
+    if pattern is None:
+        return subscription
+    return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', pattern).strip('-')}~{digest(pattern)[:6]}"
 
 
 def _in_order(flow: Topology, group: list[Route]) -> list[Route]:

@@ -44,6 +44,5 @@ def _behind(query: Query, queries: list[Query]) -> set[str]:
 
 
 def _reads_of(reader: Query, writer: Query) -> bool:
-    return bool(
-        {source.topic for source in reader.sources} & {t for sink in writer.sinks for t in sink.topics}
-    )
+    written = {topic for sink in writer.sinks for topic in sink.topics}
+    return any(source.reads(topic) for source in reader.sources for topic in written)

@@ -15,6 +15,10 @@ def wanted_columns(query: Query, source: SourceNode) -> set[str]:
         wanted |= {"key", "timestamp"}
     if query.operators:
         wanted |= {"partition", "offset"}
+        if source.pattern is not None:
+            wanted.add("topic")  # partitions of several topics are told apart by it
+        if source.time is None:
+            wanted.add("timestamp")  # operators go by the records' arrival
     for output in query.outputs:
         if any(stream.is_record and source in stream.inputs for stream in output.upstream()):
             wanted |= set(REJECTED_COLUMNS)

@@ -42,5 +42,5 @@ def _unread(spark: SparkSession, query: Query, source: SourceNode) -> DataFrame:
     columns = [f"{name} {kind}" for name, kind in COLUMNS.items() if name in wanted]
     if (plain := plain_columns(source)) is not None:
         columns.append(plain)
-    reader = spark.readStream.format("millstream").option("topic", source.topic)
+    reader = spark.readStream.format("millstream").option("topic", source.name)
     return reader.schema(", ".join(columns)).load()

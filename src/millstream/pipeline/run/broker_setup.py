@@ -6,6 +6,7 @@ from millstream.client.librdkafka.admin import Admin
 from millstream.client.protocol.cluster import Cluster
 from millstream.client.protocol.transaction_requests import TransactionClient
 from millstream.core.errors import TopologyError
+from millstream.core.subscription import included, pattern_in
 from millstream.core.units import did_you_mean
 from millstream.pipeline.planning.plan import Plan
 from millstream.pipeline.run.settings import JobSettings
@@ -37,6 +38,8 @@ def create_topics(plan: Plan, settings: JobSettings) -> list[str]:
         there = admin.topics()
         for source in (source for query in plan.queries for source in query.sources):
             topic = source.topic
+            if source.pattern is not None:
+                continue
             made_here = topic in plan.writes or settings.create_topics
             if topic not in there and not made_here:
                 near = did_you_mean(topic, there)
@@ -46,10 +49,24 @@ def create_topics(plan: Plan, settings: JobSettings) -> list[str]:
                     f" `millstream topic create {topic}`, or run with --create-topics",
                     where=source.at,
                 )
-        wanted = dict.fromkeys((*plan.reads, *plan.writes))
+        wanted = dict.fromkeys((*filter(_is_topic, plan.reads), *plan.writes))
         made = dict.fromkeys(plan.changelogs, _COMPACTED)
         return [
             topic
             for topic in wanted
             if topic not in there and admin.create_topic(topic, if_not_exists=True, config=made.get(topic))
         ]
+
+
+def unmatched_patterns(plan: Plan, settings: JobSettings) -> list[str]:
+    """The patterns of sources that no topic matches yet."""
+    patterns = [topic for topic in plan.reads if not _is_topic(topic)]
+    if not patterns:
+        return []
+    with Admin(settings.connection) as admin:
+        there = admin.topics()
+    return [topic for topic in patterns if not included([topic], there)]
+
+
+def _is_topic(subscription: str) -> bool:
+    return pattern_in(subscription) is None

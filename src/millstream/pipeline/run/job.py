@@ -18,7 +18,7 @@ from millstream.core.errors import ConfigError, MillstreamError, TopologyError
 from millstream.pipeline.drawing.graph import graph
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.planning.plan import Plan, Query, plan
-from millstream.pipeline.run.broker_setup import check_transactions, create_topics
+from millstream.pipeline.run.broker_setup import check_transactions, create_topics, unmatched_patterns
 from millstream.pipeline.run.checkpoint.checkpoint import REBUILD, TOPOLOGY, Checkpoint, Continuation
 from millstream.pipeline.run.delivery.ledger import Ledger, LedgerEntry
 from millstream.pipeline.run.delivery.transactions import QueryTransactions
@@ -93,6 +93,14 @@ class Job:
         if self._status is not None:
             self._status.begin(self)
         return created
+
+    def unmatched(self) -> list[str]:
+        """What to say about patterns that no topic matches yet. That is no error: the job reads such a topic
+        from its beginning once there is one."""
+        found = unmatched_patterns(self.plan, self.settings)
+        at = self.settings.connection.address
+        then = "there is nothing to read" if self.settings.available_now else "the job waits for one"
+        return [f"no topic at {at} matches {pattern} yet: {then}" for pattern in found]
 
     def _claim(self) -> None:
         settings = self.settings

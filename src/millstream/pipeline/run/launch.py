@@ -92,6 +92,8 @@ class Launch:
                 if not self._rebuild:
                     for topic in job.prepare():
                         self._engine.say(f"created topic {topic}")
+                    for line in job.unmatched():
+                        self._note(line)
                 with status or nullcontext():
                     return self._run(job, given)
 

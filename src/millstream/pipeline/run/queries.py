@@ -102,14 +102,18 @@ class QueryBuilder:
         for name, value in self._settings.options.items():
             reader = reader.option(name, value)
         # The job's own topics keep their start: another query may write before this one asks for the end.
-        is_own = source.topic in self._claimed.plan.writes
+        is_own = any(map(source.reads, self._claimed.plan.own))
         start = source.start if is_own else self._settings.start or source.start
-        reader = reader.option("topic", source.topic).option("startingOffsets", start)
+        if source.pattern is not None:
+            reader = reader.option("pattern", source.pattern)
+        else:
+            reader = reader.option("topic", source.topic)
+        reader = reader.option("startingOffsets", start)
         if self._settings.skip_lost:
             reader = reader.option("failOnDataLoss", "false")
         if self._settings.bounds.until is not None:
             until = self._settings.bounds.until[query.name]
-            own = {place: offset for place, offset in until.items() if place.topic == source.topic}
+            own = {place: offset for place, offset in until.items() if source.reads(place.topic)}
             reader = reader.option("endingOffsets", json.dumps(to_json(own)))
         # The group's offsets are the ledger, which is written with the results.
         reader = reader.option("groupId", self._claimed.groups[query.name]).option("commitOffsets", "false")

@@ -23,6 +23,12 @@ def write_elsewhere(flow: Topology, prefix: str) -> None:
     try:
         flow.name = _topic(prefix, flow.name, flow.at)
         for source in flow.sources:
+            if source.pattern is not None and any(map(source.reads, own)):
+                raise ConfigError(
+                    f"--output-prefix: the pattern {source.pattern!r} ({source.at}) matches topics that the"
+                    " job writes itself, and the copy's have other names; read them by their names in a"
+                    " source of their own"
+                )
             if source.topic in own:
                 source.topic = _topic(prefix, source.topic, source.at)
         for number, sink in enumerate(flow.sinks):

@@ -1,11 +1,11 @@
 """Carries each row's position in the log past a function of the user's, as a hidden column.
 
-Every row on its way to a stateful operator has a *position*: source, partition and offset. A user's function
-must not see that column. If it did, the position would be in its ``distinct()``, its ``df.columns`` and the
-JSON that it makes, and the function could drop it. So the position is hidden as Spark hides the metadata
-columns of files: it is not a column of the DataFrame, but steps that work row by row carry it along, and it
-can be selected afterwards. After any other step (an aggregation, a union, a join, ``mapInPandas``), the
-position of a row can't be known.
+Every row on its way to a stateful operator has a *position*: source, partition and offset, and, if its source
+has no other time, when its record arrived in the log. A user's function must not see that column. If it did,
+the position would be in its ``distinct()``, its ``df.columns`` and the JSON that it makes, and the function
+could drop it. So the position is hidden as Spark hides the metadata columns of files: it is not a column of
+the DataFrame, but steps that work row by row carry it along, and it can be selected afterwards. After any
+other step (an aggregation, a union, a join, ``mapInPandas``), the position of a row can't be known.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from millstream.pipeline.kernel.clock import MADE
 
 ROW_POSITION = "millstream_place"
 NO_OFFSET = -1
+NO_ARRIVAL = "CAST(NULL AS timestamp)"
 MADE_POSITION = (
-    f"named_struct('source', {MADE}, 'partition', {MADE}, 'offset', {NO_OFFSET}L, 'clock', false)"
-    f" AS {ROW_POSITION}"
+    f"named_struct('source', {MADE}, 'partition', {MADE}L, 'offset', {NO_OFFSET}L, 'clock', false,"
+    f" 'arrived', {NO_ARRIVAL}) AS {ROW_POSITION}"
 )
 CLOCK_POSITION = (
     f"named_struct('source', {ROW_POSITION}.source, 'partition', {ROW_POSITION}.partition,"
-    f" 'offset', {ROW_POSITION}.offset, 'clock', true)"
+    f" 'offset', {ROW_POSITION}.offset, 'clock', true, 'arrived', {ROW_POSITION}.arrived)"
 )
 # Spark's names of the steps that preserve a row's position. Those in EVERY_ROW also keep every row.
 EVERY_ROW = frozenset({"Project", "SubqueryAlias", "CollectMetrics", "EventTimeWatermark"})

@@ -15,7 +15,7 @@ from millstream.console.observing.history import History
 from millstream.console.observing.job_topic import LastReport, read_status
 from millstream.console.observing.snapshot import GroupPartition, GroupState, Snapshot
 from millstream.console.overview.attention import needs_attention
-from millstream.console.pipelines.listing import owner_of, pipeline_list, shown_state
+from millstream.console.pipelines.listing import owner_of, pipeline_list, shown_state, uses_of, with_lag_now
 from millstream.console.pipelines.picture import picture
 from millstream.console.pipelines.pipeline import chosen_node, pipeline, timelines
 from millstream.jobs.report import BatchReport, Edge, GraphNode, JobError, JobStatus, QueryStatus, encoded
@@ -242,3 +242,20 @@ def test_one_batch_that_took_far_longer_does_not_make_the_others_flat() -> None:
 
 def test_a_query_without_a_batch_has_no_timeline() -> None:
     assert timelines(status()) == []
+
+
+# Topics by pattern -----------------------------------------------------------------------------------
+
+
+def test_a_pattern_has_the_lag_of_all_its_topics_and_uses_each_of_them() -> None:
+    query = QueryStatus("orders", "fraud", [r"/orders\..*/"], ["alerts"])
+    told = status(queries=[query], nodes=[GraphNode("t0", "topic", r"/orders\..*/", lag=1)])
+    parts = [
+        GroupPartition(topic, 0, 10, 0, 10 + lag, lag, 0, None, None, 0.0, None, None, "")
+        for topic, lag in (("orders.eu", 3), ("orders.us", 4))
+    ]
+    group = GroupState("fraud", "Empty", "classic", ("orders.eu",), 7, 0, 0.0, partitions=tuple(parts))
+    seen = replace(snapshot(told), groups={"fraud": group})
+    assert with_lag_now(told, seen).nodes[0].lag == 7
+    assert [use.name for use in uses_of(seen, "orders.eu")] == ["fraud"]
+    assert uses_of(seen, "orders") == []

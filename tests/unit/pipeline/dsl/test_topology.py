@@ -133,6 +133,34 @@ def _wrong(build: Callable[[Topology], object], says: str) -> object:
         ),
         _wrong(lambda f: payments(f).late.window(by="card", size="1 m"), "outside of time"),
         _wrong(lambda f: Topology("t", guarantee="twice"), "is not one of"),
+        _wrong(lambda f: f.source(schema=SCHEMA), "a source reads a topic or the topics of a pattern"),
+        _wrong(lambda f: f.source("p", pattern="p.*", schema=SCHEMA), "a source reads a topic or"),
+        _wrong(lambda f: f.source(pattern="", schema=SCHEMA), "pattern='' is not a regular expression"),
+        _wrong(lambda f: f.source(pattern="a(", schema=SCHEMA), "of RE2: missing ): a("),
+        _wrong(lambda f: f.source(pattern="(?!a).*", schema=SCHEMA), "is not a regular expression of RE2"),
+        _wrong(lambda f: f.source(pattern="a.*", format="avro"), "needs schema= or subject="),
+        _wrong(lambda f: payments(f).deduplicate(by=[], within="1 hour"), "at least one column"),
+        _wrong(lambda f: payments(f).deduplicate(by="crad", within="1 hour"), "did you mean 'card'"),
+        _wrong(lambda f: payments(f).deduplicate(by="card", within="soon"), "within: 'soon'"),
+        _wrong(lambda f: payments(f).deduplicate(by="card", within="0 seconds"), "longer than 0"),
+        _wrong(
+            lambda f: f.union(payments(f), f.source("b", format="text")).deduplicate(by="card", within="1 h"),
+            "does not say which time its events have",
+        ),
+        _wrong(
+            lambda f: payments(f, time=None).rejected.deduplicate(by="offset", within="1 h"),
+            "have no event time",
+        ),
+        _wrong(lambda f: payments(f).to_view("v", key="card", index="cuntry"), "did you mean 'country'"),
+        _wrong(lambda f: payments(f).to_view("v", key="card", index=[["country", "city"]]), "column 'city'"),
+        _wrong(lambda f: payments(f).to_view("v", key="card", index=[[]]), "neither a column nor a list"),
+        _wrong(lambda f: payments(f).to_view("v", key="card", index=[5]), "neither a column nor a list"),
+        _wrong(lambda f: payments(f).to_view("v", key="card", index=["card"]), "is the key, which has an"),
+        _wrong(lambda f: payments(f).to_view("v", key="card", index=["amount"] * 2), "has amount twice"),
+        _wrong(
+            lambda f: payments(f).to_view("v", key="card", index=[["amount", "amount"]]),
+            "names a column twice",
+        ),
     ],
 )
 def test_a_mistake_is_refused_where_it_is_made(build: Callable[[Topology], object], says: str) -> None:
@@ -171,6 +199,40 @@ def test_a_cycle_through_topics_is_refused_unless_it_is_meant() -> None:
     meant.source("a", format="text", feedback=True).to_topic("b")
     meant.source("b", format="text").to_topic("a")
     assert meant.check() == []
+
+
+def test_a_pattern_that_matches_a_topic_of_the_flow_is_a_cycle_unless_it_is_meant() -> None:
+    flow = Topology("t")
+    flow.source(pattern="a.*", format="text").to_topic("b").to_topic("others")
+    flow.source("b", format="text").to_topic("apples")
+    with pytest.raises(TopologyError, match="apples -> b -> apples are a cycle"):
+        flow.check()
+
+    meant = Topology("t")
+    meant.source(pattern="a.*", format="text", feedback=True).to_topic("all")
+    assert meant.check() == []
+
+
+def test_a_source_by_pattern_is_named_like_other_streams() -> None:
+    flow = Topology("t")
+    source = flow.source(pattern=r"orders\..*", format="text")
+    rejected, named = source.rejected, flow.source(pattern="a.*", format="text", name="letters")
+    assert (source.name, rejected.name, named.name) == ("source 1", "source 1.rejected", "letters")
+    flow.rename(source.node, "orders")  # after the variable that holds it, when its file is loaded
+    assert (source.name, rejected.name) == ("orders", "orders.rejected")
+
+
+def test_a_deduplicated_stream_has_the_columns_and_the_time_of_its_input() -> None:
+    flow = Topology("t")
+    once = payments(flow).deduplicate(by=["card", "lower(country)"], within="1 hour", name="once")
+    assert once.columns == once.duplicates.columns == ("card", "amount", "country", "paid_at")
+    assert once.node.time is not None
+    assert once.node.time.basis == "event time (paid_at)"
+    assert once.duplicates.name == "once.duplicates"
+    assert once.window(by="card", size="1 minute").agg(n="count(*)").columns is not None
+    plain = flow.source("plain", schema="id string").deduplicate(by="id", within="1 hour")
+    with pytest.raises(TopologyError, match="does not say which time its events have"):
+        plain.window(by="id", size="1 minute")
 
 
 def test_a_branch_that_leads_nowhere_is_warned_about() -> None:

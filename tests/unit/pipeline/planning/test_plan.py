@@ -9,6 +9,7 @@ from millstream.core.errors import TopologyError
 from millstream.pipeline.dsl.streams import Source
 from millstream.pipeline.planning.outputs import SharedWindows
 from millstream.pipeline.planning.plan import plan
+from millstream.pipeline.planning.query_order import in_order
 
 SCHEMA = "card string, amount double, paid_at timestamp"
 
@@ -38,6 +39,34 @@ def test_sources_that_never_meet_are_queries_of_their_own() -> None:
     planned = plan(flow)
     assert [query.name for query in planned.queries] == ["a", "b"]
     assert [planned.group(query) for query in planned.queries] == ["t.a", "t.b"]
+
+
+def test_a_source_by_pattern_has_a_query_whose_name_can_be_a_directory() -> None:
+    flow = Topology("t")
+    pattern = r"orders\.(eu|us)\..*"
+    orders = flow.source(pattern=pattern, schema=SCHEMA, time="paid_at", name="orders")
+    orders.to_view("latest", key="card", index=["amount", ["amount", "paid_at"]])
+    orders.deduplicate(by="card", within="1 hour", name="once").to_topic("once")
+    flow.source(pattern="orders.eu.*", format="text").to_topic("copies")
+    planned = plan(flow)
+    first, second = (query.name for query in planned.queries)
+    assert first.startswith("orders-eu-us~")
+    assert second.startswith("orders-eu~")
+    assert planned.reads == [f"/{pattern}/", "/orders.eu.*/"]
+    told = planned.describe()
+    assert f"reads   /{pattern}/  json, event time (paid_at)" in told
+    assert "state   once  first of card within 1 hour  (kernel, 8 buckets)" in told
+    assert "indexes amount; amount, paid_at" in told
+
+
+def test_a_topic_that_the_flow_writes_and_reads_by_pattern_is_its_own() -> None:
+    flow = Topology("t")
+    source(flow).to_topic("made.payments")
+    flow.source(pattern=r"made\..*", format="text").to_topic("seen")
+    planned = plan(flow)
+    assert planned.own == {"made.payments"}
+    assert "written by this flow: the topic is the cut" in planned.describe()
+    assert [query.name for query in in_order(planned)[0]] == ["payments"]
 
 
 def test_sources_that_meet_in_a_union_are_one_query() -> None:

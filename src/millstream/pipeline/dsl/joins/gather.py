@@ -10,7 +10,7 @@ from millstream.pipeline.dsl.expressions import output_name
 from millstream.pipeline.dsl.graph import KeyedInput, StreamGraph, StreamNode
 from millstream.pipeline.dsl.joins.matching import micros_of, time_of
 from millstream.pipeline.dsl.stateful import ChannelNode, declare
-from millstream.pipeline.kernel.channels import TIME_BASIS
+from millstream.pipeline.kernel.channels import DUPLICATES, TIME_BASIS
 
 _PART = re.compile(r"[^\W\d]\w*")
 
@@ -29,7 +29,7 @@ class GatherNode(ChannelNode):
 
     def duplicates(self, at: str) -> ChannelNode:
         """The rows of a part that had arrived already."""
-        from millstream.pipeline.kernel.joins.gather import DUPLICATES, PART
+        from millstream.pipeline.kernel.joins.gather import PART
 
         keys = self.state.inputs[0].keys
         columns = (*keys, PART, *(self.columns or ())[len(keys) :]) if self.columns is not None else None
@@ -47,7 +47,6 @@ def declare_gather(
 ) -> GatherNode:
     """``given`` are the parts, each with its name if it was given one."""
     from millstream.pipeline.kernel.joins.gather import (
-        DUPLICATES,
         GATHER_TIME,
         INCOMPLETE,
         MISSING,

@@ -22,14 +22,14 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millstream.core.units import exact_duration
-from millstream.pipeline.kernel.channels import MAIN
+from millstream.pipeline.kernel.channels import DUPLICATES, MAIN
 from millstream.pipeline.kernel.clock import ALWAYS, OperatorClock
 from millstream.pipeline.kernel.joins.naming import TIME_BASIS
 from millstream.pipeline.kernel.program import TIMESTAMP, Events, ProgramOutput
 from millstream.pipeline.kernel.python_values import Row, rows_of
 from millstream.pipeline.kernel.state.store import StateStore
 
-INCOMPLETE, DUPLICATES = "incomplete", "duplicates"
+INCOMPLETE = "incomplete"
 GATHER_TIME, MISSING, PART = "gather_time", "missing", "part"
 
 

@@ -13,7 +13,7 @@ later watermark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +21,8 @@ from millstream.client.connect import Connection
 from millstream.client.protocol.cluster import LATEST, Cluster
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
-from millstream.pipeline.connector.offsets import Offsets
+from millstream.core.subscription import any_includes
+from millstream.pipeline.connector.offsets import Offsets, existing_topics
 from millstream.pipeline.kernel.ending import EndOfInput
 from millstream.pipeline.planning.plan import Plan, Query
 from millstream.pipeline.planning.query_order import in_order, is_circle
@@ -55,8 +56,8 @@ class RunPlanner:
     def __init__(self, plan: Plan, connection: Connection, *, finish: bool = True) -> None:
         self._plan = plan
         self._connection = connection
-        self._own = set(plan.writes).intersection(plan.reads)
-        self._from_outside = self._ends(set(plan.reads) - self._own) if self._own else {}
+        self._own = plan.own
+        self._from_outside = self._ends(plan.reads, self._own) if self._own else {}
         self._last: Offsets | None = None
         self._only_read = not finish
         self._groups = in_order(plan) if finish else []
@@ -111,16 +112,21 @@ class RunPlanner:
     def _until(self, own: Offsets) -> dict[str, Offsets]:
         found = {}
         for query in self._plan.queries:
-            topics = {source.topic for source in query.sources}
+            reads = [source.topic for source in query.sources]
             every = {**self._from_outside, **own}
-            found[query.name] = {place: offset for place, offset in every.items() if place.topic in topics}
+            found[query.name] = {p: offset for p, offset in every.items() if any_includes(reads, p.topic)}
         return found
 
-    def _ends(self, topics: set[str]) -> Offsets:
+    def _ends(self, reads: Collection[str], but: Collection[str] = ()) -> Offsets:
         cluster = Cluster(self._connection, patience=self._connection.patience)
         try:
-            counts = cluster.topics(topics)
-            places = [TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)]
+            counts = existing_topics(cluster, reads)
+            places = [
+                TopicPartition(topic, n)
+                for topic, count in counts.items()
+                if topic not in but
+                for n in range(count)
+            ]
             return cluster.ends(places, LATEST, read_committed=True) if places else {}
         finally:
             cluster.close()

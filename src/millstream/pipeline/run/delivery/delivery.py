@@ -39,6 +39,7 @@ from pyspark.sql import DataFrame
 from millstream.client.protocol.cluster import Cluster
 from millstream.client.protocol.transaction_requests import ProducerSession
 from millstream.core.errors import MillstreamError
+from millstream.pipeline.connector.offsets import Offsets
 from millstream.pipeline.connector.options import WriteOptions
 from millstream.pipeline.dsl.graph import TopicSink
 from millstream.pipeline.planning.plan import Query
@@ -172,7 +173,7 @@ class Delivery:
         finish = self._checkpoint.logs.finish(self._query.name, number)
         context.setLocalProperty(FINISH, None if finish is None else str(finish))
         query_id = str(context.getLocalProperty("sql.streaming.queryId"))
-        this = LedgerEntry(query_id, number, self._checkpoint.logs.offsets(self._query.name, number))
+        this = LedgerEntry(query_id, number, self._offsets(number))
         done = DeliveryReport(dict.fromkeys((sink.label for sink in self._query.sinks), 0))
         deliver = {
             "exactly-once": self._exactly_once,
@@ -180,6 +181,8 @@ class Delivery:
             "at-most-once": self._at_most_once,
             "rebuild": self._rebuild,
         }[self._guarantee]
+        if not this.offsets and self._guarantee != "at-least-once":
+            deliver = self._without_topics
         deadline: float | None = None
         while True:
             try:
@@ -282,6 +285,17 @@ class Delivery:
         self._to_views(back, this, done)
         self.last = this
 
+    def _without_topics(self, batch: DataFrame, this: LedgerEntry, done: DeliveryReport) -> None:
+        """Run a batch that has no topic to read, and so no offset for the ledger. As long as no topic has
+        matched a source's pattern, there is nothing to deliver."""
+        if this.batch > 0 and self._offsets(this.batch - 1):
+            raise LedgerProblem(
+                f"query {self._query.name!r} has no topic to read any more: all that it has read were"
+                " deleted, and the offsets of its group with them, which say what is delivered. Start the job"
+                " with a new --checkpoint"
+            )
+        self._advance_state(batch, done)
+
     # ---- the ledger ---------------------------------------------------------------------------------
 
     def _is_done(self, this: LedgerEntry) -> bool:
@@ -292,7 +306,8 @@ class Delivery:
                 return False
         try:
             entry = self._ledger.read(self._topics)
-            done = is_done(entry, this, self._ledger.group)
+            nothing_before = entry is None and this.batch > 0 and not self._offsets(this.batch - 1)
+            done = is_done(entry, this, self._ledger.group, nothing_before=nothing_before)
         except LedgerProblem:
             if self._new_ledger:
                 return False
@@ -305,6 +320,10 @@ class Delivery:
             )
         self.last, self._own = entry, True
         return done
+
+    def _offsets(self, batch: int) -> Offsets:
+        """Where a batch ends, according to Spark's log."""
+        return self._checkpoint.logs.offsets(self._query.name, batch)
 
     def _check_rebuilt(self, query: str | None) -> None:
         """Raise ViewsRebuilt if a rebuild has changed the ledger's owner: that error says more."""

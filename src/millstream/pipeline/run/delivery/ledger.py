@@ -23,7 +23,8 @@ would be a second place to keep in step and to secure, and it would not keep the
 expires in the same way. A job that was down for longer than that is stopped by rule 2.
 
     entry in the group               batch 0     batch N > 0
-    none                             due         stop: expired or deleted
+    none                             due         stop: expired or deleted; due if no batch before it had a
+                                                 partition (a pattern that matched no topic yet)
     from another checkpoint          stop        stop
     batch N - 1                      -           due
     batch N, the same offsets        done        done
@@ -40,6 +41,7 @@ from dataclasses import dataclass
 from millstream.client.protocol.cluster import Cluster, Committed
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
+from millstream.core.subscription import any_includes
 from millstream.pipeline.connector.offsets import Offsets
 
 # Frequent enough for any sensible retention, and too rare to cost anything noticeable.
@@ -76,10 +78,10 @@ class Ledger:
         self.group = group
 
     def read(self, topics: Collection[str], *, stable: bool = True) -> LedgerEntry | None:
-        """The last entry. ``topics`` are the query's sources. With ``stable``, waits for an open transaction
-        that is about to write another entry."""
+        """The last entry. ``topics`` are the topics and patterns that the query reads. With ``stable``, waits
+        for an open transaction that is about to write another entry."""
         commits = self._cluster.commits(self.group, require_stable=stable)
-        return entry_of(self.group, {p: c for p, c in commits.items() if p.topic in topics})
+        return entry_of(self.group, {p: c for p, c in commits.items() if any_includes(topics, p.topic)})
 
     def write(self, entry: LedgerEntry) -> None:
         """Write an entry outside of any transaction."""
@@ -113,11 +115,14 @@ def entry_of(group: str, commits: Mapping[TopicPartition, Committed]) -> LedgerE
     return None
 
 
-def is_done(entry: LedgerEntry | None, this: LedgerEntry, group: str) -> bool:
+def is_done(
+    entry: LedgerEntry | None, this: LedgerEntry, group: str, *, nothing_before: bool = False
+) -> bool:
     """True if a batch's results are delivered, according to the last entry of the ledger. Raises
-    LedgerProblem if the entry does not tell."""
+    LedgerProblem if the entry does not tell. With ``nothing_before``, no earlier batch had a partition to
+    read, so none could be in the ledger."""
     if entry is None:
-        if this.batch == 0:
+        if this.batch == 0 or nothing_before:
             return False
         raise LedgerProblem(
             f"the checkpoint is at batch {this.batch}, but group {group!r} has no offsets: they have"

@@ -54,7 +54,14 @@ from typing import TYPE_CHECKING, Any
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError, MillstreamError
-from millstream.pipeline.connector.offsets import Offsets, parse_positions, resolve, to_json
+from millstream.core.subscription import any_includes
+from millstream.pipeline.connector.offsets import (
+    Offsets,
+    existing_topics,
+    parse_positions,
+    resolve,
+    to_json,
+)
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.planning.plan import Plan, plan
 from millstream.pipeline.run.bounded.planner import RunBounds
@@ -193,14 +200,13 @@ class Rebuild:
         same = set(sources) == {query.name for query in self.plan.queries}
         found: dict[str, Offsets] = {}
         for query in self.plan.queries:
-            topics = {source.topic for source in query.sources}
-            counts = self._cluster.topics(topics)
+            counts = existing_topics(self._cluster, [source.topic for source in query.sources])
             places = [TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)]
             earliest = self._cluster.ends(places, EARLIEST)
             begin = self._begin(places)
             found[query.name] = {}
             for place in places:
-                readers = [name for name, read in sources.items() if place.topic in read]
+                readers = [name for name, read in sources.items() if any_includes(read, place.topic)]
                 # If old and new queries differ, stop at the one furthest behind: none of its results may be
                 # lost.
                 if query.name in readers and same:

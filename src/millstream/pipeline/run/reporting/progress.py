@@ -23,6 +23,7 @@ class OperatorStatus:
     ahead: int = 0  # rows of this batch whose time was too far ahead
     failed: int = 0  # records on which a function of the user's failed
     overflow: int = 0  # partial matches that were dropped because their key had too many
+    duplicates: int = 0  # events that came again
 
     def without_counts(self) -> OperatorStatus:
         """The status after a batch in which the operator did not run."""

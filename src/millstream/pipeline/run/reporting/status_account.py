@@ -288,6 +288,7 @@ def _with(node: GraphNode, progress: BatchProgress, watermark_ms: int | None) ->
                 ahead=node.ahead + operator.ahead,
                 failed=node.failed + operator.failed,
                 overflow=node.overflow + operator.overflow,
+                duplicates=node.duplicates + operator.duplicates,
             )
         store = progress.windows.get(name)
         if store is not None:

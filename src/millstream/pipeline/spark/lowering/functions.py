@@ -68,9 +68,8 @@ def _placed(
 ) -> PositionedRows:
     """The rows that a function made, with the positions that they had in ``hidden``."""
     before = stream.inputs[0].time
-    assert before is not None
-    assert stream.time is not None
-    check_time(stream, made)
+    if stream.time is not None:
+        check_time(stream, made)
     steps = kernels.positions.steps(made, hidden)
     if above.behind_state:
         if steps is None or not steps <= EVERY_ROW or stream.time != before:
@@ -83,6 +82,13 @@ def _placed(
             )
         return PositionedRows(kernels.positions.shown(made), behind_state=True, has_clock_rows=True)
     keeps_positions = steps is not None and steps <= ROW_BY_ROW
+    if before is None and not keeps_positions:
+        raise TopologyError(
+            f"operator {stream.name!r} does more than take rows one by one, so it is not known when the"
+            " records behind its results arrived in the log, and the source has no other time. Give the"
+            " source a time=",
+            where=stream.at,
+        )
     beside = above.frame
     if keeps_positions:
         made = kernels.positions.shown(made)
@@ -91,8 +97,10 @@ def _placed(
         beside = beside.where(f"{ROW_POSITION}.clock")
     else:
         made = made.selectExpr("*", MADE_POSITION)
-    time = f"{quoted(before.column)} AS {quoted(stream.time.column)}"
-    tells = beside.selectExpr(time, f"{CLOCK_POSITION} AS {ROW_POSITION}")
+    time = []
+    if before is not None and stream.time is not None:
+        time = [f"{quoted(before.column)} AS {quoted(stream.time.column)}"]
+    tells = beside.selectExpr(*time, f"{CLOCK_POSITION} AS {ROW_POSITION}")
     return PositionedRows(
         made.unionByName(tells, allowMissingColumns=True),
         has_clock_rows=True,

@@ -185,8 +185,6 @@ class KernelFrames:
     def _keyed(self, one: KeyedInput, buckets: int, kinds: list[str | None]) -> DataFrame:
         """An input's rows: first the columns that the kernel needs, then the keys, then the other columns."""
         frame = self.positioned(one.stream).frame
-        time = one.stream.time
-        assert time is not None
         plain = [without_alias(key) for key in one.by]
         made = [
             key if kind is None else f"CAST(({key}) AS {kind})"
@@ -200,7 +198,7 @@ class KernelFrames:
         hashed = ", ".join(made)
         return frame.selectExpr(
             f"pmod(hash({hashed}), {buckets}) AS {BUCKET}",
-            f"{time.sql} AS {TIME}",
+            f"{ROW_POSITION}.arrived AS {TIME}" if one.arrival else f"{one.time.sql} AS {TIME}",
             f"{ROW_POSITION}.source AS {SOURCE}",
             f"{ROW_POSITION}.partition AS {PARTITION}",
             f"{ROW_POSITION}.offset AS {OFFSET}",
@@ -234,8 +232,7 @@ class KernelFrames:
         rules = stateful.rules()
         for number, one in enumerate(stateful.inputs):
             if self.positioned(one.stream).lost_positions:
-                assert one.stream.time is not None
-                rules[number, MADE] = one.stream.time.rules
+                rules[number, MADE] = one.time.rules
         return rules
 
 

@@ -196,8 +196,9 @@ def view_of(sink: ViewSink, frame: DataFrame) -> View:
     if order is None:
         names = [WINDOW_END, *([sink.stream.time.column] if sink.stream.time is not None else [])]
         order = next((name for name in names if name in frame.columns), None)
-    for column in (*sink.key, *([order] if order else [])):
+    indexed = [column for columns in sink.indexes for column in columns]
+    for column in (*sink.key, *([order] if order else []), *indexed):
         if column not in frame.columns:
             raise TopologyError(f"view {sink.name!r}: {no_such_column(column, frame.columns)}", where=sink.at)
     columns = tuple((name, kind) for name, kind in frame.dtypes)
-    return View(sink.name, columns, sink.key, order, job=sink.stream.flow.name)
+    return View(sink.name, columns, sink.key, order, job=sink.stream.flow.name, indexes=sink.indexes)

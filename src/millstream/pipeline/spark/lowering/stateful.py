@@ -12,7 +12,7 @@ from millstream.pipeline.spark.kernel_operator import STATUS
 from millstream.pipeline.spark.lowering.frames import Frames, lower
 from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PositionedRows, lower_positioned
 from millstream.pipeline.spark.lowering.rows import ComposedRow, compose
-from millstream.pipeline.spark.row_positions import NO_OFFSET, ROW_POSITION
+from millstream.pipeline.spark.row_positions import NO_ARRIVAL, NO_OFFSET, ROW_POSITION
 from millstream.sqltypes.ddl import quoted
 
 
@@ -40,7 +40,10 @@ def positioned_channel_rows(stream: ChannelNode, kernels: KernelFrames) -> Posit
     mark = f"timestamp_micros(if({reached} = {NEVER}L, NULL, {reached} + {stream.time.mark_us}))"
     made[stream.time.column] = f"if({told}, {mark}, {columns[stream.time.column]})"
     offset = f"if({told}, {MARK}L, {NO_OFFSET}L)"
-    position = f"named_struct('source', {RESULT}, 'partition', -1, 'offset', {offset}, 'clock', {told})"
+    position = (
+        f"named_struct('source', {RESULT}, 'partition', -1L, 'offset', {offset}, 'clock', {told},"
+        f" 'arrived', {NO_ARRIVAL})"
+    )
     frame = kernels.of(stream.state).where(f"{condition} OR {told}")
     frame = frame.selectExpr(
         *(f"{sql} AS {quoted(name)}" for name, sql in made.items()), f"{position} AS {ROW_POSITION}"

@@ -39,6 +39,12 @@ def test_a_batch_is_due_after_the_one_before_it_and_done_if_it_is_the_last(
     assert is_done(last, this, "g") is done
 
 
+def test_the_first_batch_with_something_to_read_is_due_without_an_entry() -> None:
+    """Before it, no topic matched the pattern of a source."""
+    assert is_done(None, entry(3), "g", nothing_before=True) is False
+    assert is_done(entry(3), entry(3), "g", nothing_before=True) is True
+
+
 @pytest.mark.parametrize(
     ("last", "this", "says"),
     [
