@@ -36,6 +36,7 @@ COMMANDS = {
     "group": "millstream.cli.group",
     "txn": "millstream.cli.txn",
     "run": "millstream.cli.run.command",
+    "job": "millstream.cli.job",
     "graph": "millstream.cli.graph",
     "view": "millstream.cli.view",
     "state": "millstream.cli.state",

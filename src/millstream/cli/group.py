@@ -20,7 +20,6 @@ from millstream.client.connect import Connection
 from millstream.core.units import count, runs
 
 if TYPE_CHECKING:
-    from millstream.client.librdkafka.admin import Admin
     from millstream.client.librdkafka.groups import GroupInfo
     from millstream.client.text.position import TopicPartition
     from millstream.jobs.owners import Owner
@@ -41,12 +40,11 @@ _ALARM = 3  # a separate exit code: 1 means that the lag could not be determined
 def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
     """List consumer groups. For a group that a pipeline owns, show the pipeline and its state."""
     from millstream.client.librdkafka.admin import Admin
-    from millstream.core.clock import SystemClock
     from millstream.jobs.owners import owners
 
     with Admin(connection) as admin:
         groups = admin.groups()
-        owned = owners(admin, SystemClock().now_ms())
+        owned = owners(connection)
     if output is Output.JSON:
         show_json(
             [
@@ -81,14 +79,13 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     from millstream.cli.group_lag import missed_json, show_missed
     from millstream.client.insight.lag import missed_by
     from millstream.client.librdkafka.admin import Admin
-    from millstream.core.clock import SystemClock
     from millstream.jobs.owners import owners
 
     with Admin(connection) as admin:
         info = admin.group(group)
         committed = admin.committed(group)
         missed = missed_by(admin, group) or []
-        owner = owners(admin, SystemClock().now_ms()).get(group)
+        owner = owners(connection).get(group)
     if output is Output.JSON:
         shown = _group_json(info)
         shown["committed"] = [
@@ -164,14 +161,13 @@ def _owner_json(owner: Owner | None) -> dict[str, Any] | None:
     return {"job": owner.job, "state": owner.state, "host": owner.host, "pid": owner.pid}
 
 
-def _refuse_while_owned(admin: Admin, groups: list[str]) -> None:
+def _refuse_while_owned(connection: Connection, groups: list[str]) -> None:
     """Raise JobRuns for a group that is the ledger of a running job: offsets that it did not write would
     stop the job.
     """
-    from millstream.core.clock import SystemClock
     from millstream.jobs.owners import JobRuns, owners
 
-    owned = owners(admin, SystemClock().now_ms())
+    owned = owners(connection, settle=True)
     for group in groups:
         if (owner := owned.get(group)) is not None and owner.refused:
             raise JobRuns(f"{group}: {owner.refused}")
@@ -321,7 +317,7 @@ def seek(
     position = parse_position(to, SystemClock().now_ms())
     with Admin(connection) as admin:
         refuse_to_move(admin, group, new=bool(topic))
-        _refuse_while_owned(admin, [group])
+        _refuse_while_owned(connection, [group])
         moves = planned(admin, group, position, topic or (), partition or ())
         if not dry_run:
             carry_out(admin, group, moves)
@@ -369,7 +365,7 @@ def delete(
     with Admin(connection) as admin:
         for group in groups:
             refuse_while_active(admin, group, "a group in use is not deleted")
-        _refuse_while_owned(admin, groups)
+        _refuse_while_owned(connection, groups)
         offsets = {group: len(admin.committed(group)) for group in groups}
         what = ", ".join(f"{group} ({count(offsets[group], 'committed offset')})" for group in groups)
         ask(f"Delete {what}? Consumers with that name start over.", yes=yes)

@@ -19,6 +19,7 @@ from millstream.core.errors import (
     RegistryUnavailable,
     RequestFailed,
 )
+from millstream.jobs.control import CommandRefused, NoSuchJob
 from millstream.jobs.owners import JobRuns
 from millstream.views.query import QueryRefused
 
@@ -78,7 +79,9 @@ def problem_of(error: Exception) -> Problem:
         return _problem(400, "what was sent is nested too deeply")
     if isinstance(error, ConfigError | InputError | QueryRefused):
         return _problem(400, str(error))
-    if isinstance(error, JobRuns):
+    if isinstance(error, NoSuchJob):
+        return _problem(404, str(error))
+    if isinstance(error, JobRuns | CommandRefused):
         return _problem(409, str(error))
     if isinstance(error, MillstreamError):
         return _problem(502, str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _UNITS_MS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
@@ -88,6 +88,12 @@ def runs(numbers: Iterable[int]) -> str:
         else:
             parts.append([number])
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """``payments, orders and 4 more``."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def did_you_mean(name: str, known: Iterable[str], *, most: int = 1) -> str:

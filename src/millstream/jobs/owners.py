@@ -6,16 +6,13 @@ runs.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from millstream.client.text.position import TopicPartition
-from millstream.core.errors import MillstreamError
-from millstream.jobs.report import RUNNING, TOPIC, DisplayedState, state_now
-
-if TYPE_CHECKING:
-    from millstream.client.librdkafka.admin import Admin
+from millstream.client.connect import Connection
+from millstream.core.errors import MillstreamError, RequestFailed
+from millstream.core.kafka_errors import TOPIC_AUTHORIZATION_FAILED
+from millstream.jobs.reader import JobReader
+from millstream.jobs.report import RUNNING, DisplayedState
 
 
 class JobRuns(MillstreamError):
@@ -50,36 +47,21 @@ class Owner:
         return f"pipeline {self.job}, {self.state}{where}"
 
 
-def owners(admin: Admin, now_ms: int) -> dict[str, Owner]:
-    """The owners by group; none if the cluster does not have the topic."""
-    from millstream.client.librdkafka.consume import PartitionReader
-
-    partitions = admin.topics().get(TOPIC, 0)
-    if not partitions:
-        return {}
-    bounds = admin.bounds([TopicPartition(TOPIC, index) for index in range(partitions)])
-    newest: dict[bytes, bytes | None] = {}
-    starts = {place: bound.start for place, bound in bounds.items()}
-    with PartitionReader(
-        admin.connection, starts, {place: bound.end for place, bound in bounds.items()}
-    ) as reader:
-        while not reader.finished:
-            for message in reader.read(1000, 0.5):
-                newest[message.key() or b""] = message.value()
+def owners(connection: Connection, *, settle: bool = False) -> dict[str, Owner]:
+    """The owners by group; none if the cluster does not have the topic, or this user may not read it. With
+    ``settle``, it listens if it is open whether a job is alive (``board``)."""
     found: dict[str, Owner] = {}
-    for value in newest.values():
-        for group, owner in _read(value, now_ms):
-            if group not in found or owner.runs:
-                found[group] = owner
+    with JobReader(connection) as reader:
+        try:
+            reader.read()
+        except RequestFailed as error:
+            if error.code != TOPIC_AUTHORIZATION_FAILED:
+                raise
+        if settle:
+            reader.settle()
+        for run in (run for name in reader.board.names() for run in reader.runs(name)):
+            owner = Owner(run.status.job, run.state, run.status.host, run.status.pid)
+            for query in run.status.queries:
+                if query.group not in found or owner.runs:
+                    found[query.group] = owner
     return found
-
-
-def _read(value: bytes | None, now_ms: int) -> list[tuple[str, Owner]]:
-    """A job's groups, each with its owner; none if the value is not a readable status."""
-    try:
-        told: Any = json.loads(value or b"{}")
-        state = state_now(told["state"], now_ms - told["at_ms"], told.get("heartbeat_ms"))
-        owner = Owner(told["job"], state, told["host"], told["pid"])
-        return [(query["group"], owner) for query in told["queries"]]
-    except (ValueError, KeyError, TypeError):
-        return []

@@ -3,22 +3,34 @@
 The topic is compacted and its keys are the names of jobs, so it holds the last status of each job. A value is
 the JSON of a ``JobStatus``; docs/guides/job-status.md describes it for other programs. Readers must skip
 fields that they do not know, and a missing field has its default. So ``VERSION`` changes only if an old
-reader would misunderstand a status.
+reader would misunderstand a status. The header ``run`` repeats the run's id, so that a reader can tell runs
+of one name apart without parsing every value.
 
 Times are milliseconds since 1970, spans are milliseconds, and counts are of this run. Unknown values are
-None.
+None. Times in a status are those of the job's machine. The timestamps of the records are the broker's: the
+topic has ``message.timestamp.type=LogAppendTime``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
 
 from millstream.core.subscription import included
 
 TOPIC = "millstream.jobs"
+# Small segments: the active one is not compacted, and a status is worth nothing once there is a newer one.
+CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(4 * 1024 * 1024),
+    "segment.ms": str(60 * 60 * 1000),
+    "min.cleanable.dirty.ratio": "0.2",
+    "message.timestamp.type": "LogAppendTime",
+}
+RUN_HEADER = "run"
 VERSION = 1
 HEARTBEAT_MS = 5000
 MOST_BYTES = 256 * 1024
@@ -27,6 +39,7 @@ MOST_BYTES = 256 * 1024
 PARTS = ("look", "plan", "process", "ledger", "commit", "views", "checkpoint", "rest")
 State = Literal["starting", "running", "waiting", "failed", "stopped"]
 DisplayedState = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
+Action = Literal["stop", "restart"]
 RUNNING = ("starting", "running", "waiting")
 _SILENT_HEARTBEATS = 4  # this many may be missed: a broker's hiccup does not mean that the job is dead
 
@@ -117,6 +130,18 @@ class JobError:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenCommand:
+    """The last command that the run has taken (``millstream.jobs.command``), and why it was refused, if it
+    was."""
+
+    id: str
+    action: Action
+    by: str
+    at_ms: int  # when the job took it
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """The complete status of a job. ``at_ms`` is when it was reported. If nothing newer comes for a few times
     ``heartbeat_ms``, and the state is not a final one, the job's real state is unknown."""
@@ -140,12 +165,27 @@ class JobStatus:
     edges: list[Edge] = field(default_factory=list)
     batches: list[BatchReport] = field(default_factory=list)  # the last ones, oldest first
     errors: list[JobError] = field(default_factory=list)  # the last ones, newest first
+    takes: list[str] = field(default_factory=list)  # the commands that this run follows
+    command: TakenCommand | None = None
+    previous: str | None = None  # the run that this one follows in the same process, after a restart
+    retries: bool = False  # if the run fails, its process may start the next one, after a minute at most
+    machine: str = ""  # an id of the machine since it was started: programs there have the same clock
+
+    @property
+    def lag(self) -> int | None:
+        """The sum of the known lags; None if none is known."""
+        known = [query.lag for query in self.queries if query.lag is not None]
+        return sum(known) if known else None
 
 
 def state_now(state: State, silent_ms: int, heartbeat_ms: int | None = None) -> DisplayedState:
     """The state that a job reported, or ``silent`` if it has reported nothing for too long."""
-    patience = _SILENT_HEARTBEATS * max(1000, heartbeat_ms or HEARTBEAT_MS)
-    return "silent" if state in RUNNING and silent_ms > patience else state
+    return "silent" if state in RUNNING and silent_ms > patience_ms(heartbeat_ms) else state
+
+
+def patience_ms(heartbeat_ms: int | None) -> int:
+    """How long a job that promises a status so often may be silent before it counts as gone."""
+    return _SILENT_HEARTBEATS * max(1000, heartbeat_ms or HEARTBEAT_MS)
 
 
 def with_lags(queries: Iterable[QueryStatus], lags: Mapping[str, Mapping[str, int]]) -> list[QueryStatus]:
@@ -186,3 +226,43 @@ def encoded(status: JobStatus) -> bytes:
             status = replace(status, nodes=[], edges=[])
         else:
             return data
+
+
+def this_machine() -> str:
+    """The id of this machine since it was started; empty if the system has none. Containers on one machine
+    have the same."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+T = TypeVar("T")
+_LISTS: dict[str, type[Any]] = {
+    "queries": QueryStatus,
+    "nodes": GraphNode,
+    "edges": Edge,
+    "batches": BatchReport,
+    "errors": JobError,
+}
+_KINDS = {"job": str, "run": str, "host": str, "pid": int, "at_ms": int, "started_ms": int, "since_ms": int}
+
+
+def decoded(value: bytes) -> JobStatus | None:
+    """The status in a record's value; None if it is not a status."""
+    try:
+        told = json.loads(value)
+        lists = {name: [_known(kind, part) for part in told.get(name, ())] for name, kind in _LISTS.items()}
+        command = told.get("command") and _known(TakenCommand, told["command"])
+        status = _known(JobStatus, {**told, **lists, "command": command})
+    except (ValueError, TypeError, AttributeError):
+        return None
+    valid = status.state in get_args(State) and all(
+        isinstance(getattr(status, name), kind) for name, kind in _KINDS.items()
+    )
+    return status if valid else None
+
+
+def _known(kind: type[T], told: Any) -> T:
+    """A part of a status without the fields that a newer version added."""
+    return kind(**{each.name: told[each.name] for each in fields(kind) if each.name in told})  # type: ignore[arg-type]

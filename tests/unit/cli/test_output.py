@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millstream.cli.terminal.output import ask, show_json, show_table, table_lines
 from millstream.core.errors import ConfigError
-from millstream.core.units import bytes_text, count, duration_text
+from millstream.core.units import bytes_text, count, duration_text, listed
 
 
 def test_a_table_in_a_pipe_is_plain_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,6 +90,11 @@ def test_sizes_are_said_as_people_say_them(size: int, text: str) -> None:
 
 def test_counts_have_a_plural() -> None:
     assert [count(n, "record") for n in (0, 1, 12_000)] == ["0 records", "1 record", "12,000 records"]
+
+
+def test_a_long_list_is_cut_and_says_by_how_much() -> None:
+    assert listed(["a", "b", "c"]) == "a, b, c"
+    assert listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
 def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,13 +101,14 @@ def run(
     """Run a pipeline on Spark until Ctrl-C, and print a line for each batch.
 
     The file is checked before Spark starts. Missing output topics are created. Ctrl-C or SIGTERM stops the
-    job after the current batch, and the next run continues from the checkpoint. `millstream group lag NAME`
-    shows how far the job is behind.
+    job after the current batch, and the next run continues from the checkpoint. `millstream job list` shows
+    how far the job is behind, and `millstream job stop` ends it from another terminal.
     """
     import pyspark  # noqa: F401  (fails here if missing, before the broker is queried and topics are created)
 
+    from millstream.cli.run.orders import Orders, check_file
     from millstream.cli.run.running import run_job, run_watched
-    from millstream.pipeline.dsl.load import load_topology
+    from millstream.pipeline.dsl.load import load_topology, user_modules
     from millstream.pipeline.run.engine import Engine
     from millstream.pipeline.run.reporting.status_writer import StatusWriter
     from millstream.pipeline.run.settings import JobSettings
@@ -145,24 +146,41 @@ def run(
         # Everything meant for people goes to standard error, including a pipeline's own print().
         context.with_resource(redirect_stdout(sys.stderr))
 
+    file = Path(pipeline)
+    loaded = ""  # the topology's name in the file
+
     def load() -> Topology:
-        flow = load_topology(Path(pipeline), name)
+        nonlocal loaded
+        for module in user_modules():  # of an earlier load
+            del sys.modules[module]
+        flow = load_topology(file, name)
+        loaded = flow.name
         if output_prefix is not None:
             write_elsewhere(flow, output_prefix)
         return flow
 
+    orders = Orders(None if watch else lambda: check_file(file, name, loaded))
+    last: StatusWriter | None = None
+
     def status() -> StatusWriter | None:
-        return None if no_status else StatusWriter(connection, say=note)
+        nonlocal last
+        if not no_status:
+            previous = None if last is None else last.run
+            last = StatusWriter(
+                connection, say=note, commanded=orders, previous=previous, retries=mode.restarts
+            )
+        return last
 
     if watch:
-        return run_watched(Path(pipeline), load, settings, engine, status)
+        return run_watched(file, load, settings, engine, status, orders)
     restarts = None if restart is Restart.NEVER else Restarts(max_restarts)
     return run_job(
-        load(),
+        load,
         settings,
         engine,
         status,
-        on_rebuild=printer.show,
+        printer,
+        orders,
         rebuild=rebuild,
         finish=not leave_open,
         restarts=restarts,

@@ -10,17 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.cli.run.orders import Orders
+from millstream.cli.run.progress import Printer
 from millstream.cli.run.restart import Restarts, restarting
 from millstream.cli.run.watch import Watched
 from millstream.cli.terminal.output import note
-from millstream.core.interrupts import Interrupts
+from millstream.core.errors import MillstreamError
 from millstream.pipeline.run.engine import Engine
 from millstream.pipeline.run.launch import Launch
 
 if TYPE_CHECKING:
     from millstream.pipeline.dsl.topology import Topology
     from millstream.pipeline.run.job import Job
-    from millstream.pipeline.run.reporting.progress import BatchProgress
     from millstream.pipeline.run.reporting.status_writer import StatusWriter
     from millstream.pipeline.run.settings import JobSettings
 
@@ -29,48 +30,63 @@ _WHATEVER_IS_WATCHED = {"spark.task.maxFailures": "1", "spark.stage.maxConsecuti
 
 
 def run_job(
-    flow: Topology,
+    load: Callable[[], Topology],
     settings: JobSettings,
     engine: Engine,
     status: Callable[[], StatusWriter | None],
+    printer: Printer,
+    orders: Orders,
     *,
-    on_rebuild: Callable[[BatchProgress], None],
     rebuild: bool,
     finish: bool,
     restarts: Restarts | None,
 ) -> int:
-    """Run a job until it ends or the user interrupts it, with restarts if there are any. Returns the exit
-    code.
+    """Run a job until it ends or somebody ends it, with restarts. ``load`` loads the file; a command to
+    restart loads it again. Returns the exit code.
     """
-    with Interrupts() as interrupts:
+    flow = load()
+    with orders:
+        interrupts = orders.interrupts
 
         def stop(job: Job) -> None:
             seen = interrupts.count
             job.stop(patience=60)
-            if interrupts.count > seen:
+            if interrupts.count > max(1, seen):
                 os._exit(130)  # asked twice
 
         launch = Launch(
             flow,
             settings,
-            _at_terminal(engine, interrupts),
+            _at_terminal(engine, orders),
             stop=stop,
             note=note,
             status=status,
             rebuild=rebuild,
-            on_rebuild=on_rebuild,
+            on_rebuild=printer.again().show,
+            on_running=lambda: printer.running(launch.job),
             finish=finish,
         )
 
         def once() -> int:
-            if not launch.run():
-                return 130
-            say(f"{flow.name} ended: {launch.totals.progress()}")
-            return 0
+            while True:
+                printer.starting(flow)
+                try:
+                    began = launch.run()
+                except MillstreamError as error:
+                    printer.failed(error)
+                    raise
+                if not began and not orders.commanded:
+                    return 130
+                printer.ended(launch.totals.progress(), stopped=bool(orders))
+                say(f"{flow.name} ended: {launch.totals.progress()}")
+                if (command := orders.restart()) is None:
+                    return 0
+                say(f"restarting for {command.by}: the file is read again")
+                launch.reload(load())
 
         if restarts is None:
             return once()
-        return restarting(once, restarts, interrupts, ran=lambda: launch.ran)
+        return restarting(once, restarts, orders, ran=lambda: launch.ran)
 
 
 def run_watched(
@@ -79,6 +95,7 @@ def run_watched(
     settings: JobSettings,
     engine: Engine,
     status: Callable[[], StatusWriter | None],
+    orders: Orders,
 ) -> int:
     """Run the pipeline in a file, and start it again whenever the file is saved. Returns the exit code."""
     home = Path(".millstream") / f"{path.stem}.watch"
@@ -88,14 +105,14 @@ def run_watched(
         return replace(settings, checkpoint=checkpoint, views=settings.views or own, status=writer)
 
     watched = Watched(path, load, scratch, home)
-    with Interrupts() as interrupts, writer or nullcontext():
-        spark = _at_terminal(engine, interrupts)
+    with orders, writer or nullcontext():
+        spark = _at_terminal(engine, orders)
         with spark.session(home.name, home, _WHATEVER_IS_WATCHED) as session:
-            return 130 if session is None else watched.run(session, interrupts)
+            return 130 if session is None else watched.run(session, orders)
 
 
-def _at_terminal(engine: Engine, interrupts: Interrupts) -> Engine:
-    return replace(engine, stopping=lambda: bool(interrupts), say=say, waiting=spinner)
+def _at_terminal(engine: Engine, orders: Orders) -> Engine:
+    return replace(engine, stopping=lambda: bool(orders), say=say, waiting=spinner)
 
 
 def say(line: str) -> None:

@@ -75,7 +75,7 @@ def page(command: Any, context: Any) -> Page:
 
 
 def _option(option: Any) -> HelpEntry:
-    names = sorted(option.opts, key=lambda name: name.startswith("--"))
+    names = sorted(option.opts, key=lambda name: name.startswith("--")) + option.secondary_opts
     term = ", ".join(names)
     if not names[0].startswith("-") or names[0].startswith("--"):
         term = "    " + term  # aligns long names, whether or not the option has a short one

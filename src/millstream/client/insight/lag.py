@@ -43,6 +43,12 @@ def lag_by_topic(cluster: Cluster, committed: Mapping[TopicPartition, int]) -> d
     return lags
 
 
+def lag_of_group(cluster: Cluster, group: str) -> dict[str, int]:
+    """By topic, how far the committed offsets of a group are behind."""
+    commits = cluster.commits(group, require_stable=False)
+    return lag_by_topic(cluster, {place: commit.offset for place, commit in commits.items()})
+
+
 @dataclass(frozen=True, slots=True)
 class Lag:
     """One partition of a group. Values that are not known are None.

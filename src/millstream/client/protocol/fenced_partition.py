@@ -18,28 +18,25 @@ import time
 from collections.abc import Iterator, Sequence
 
 from millstream.client.connect import Connection
-from millstream.client.errors import refused
-from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
+from millstream.client.protocol.cluster import LATEST, Cluster
+from millstream.client.protocol.partition_fetcher import PartitionFetcher
 from millstream.client.protocol.sender import BatchSender
 from millstream.client.protocol.transaction_requests import ProducerSession, TransactionClient
 from millstream.client.text.position import TopicPartition
-from millstream.core.errors import BrokerUnavailable, DataLoss, ProducerFenced, RequestFailed
+from millstream.core.errors import BrokerUnavailable, ProducerFenced, RequestFailed
 from millstream.core.kafka_errors import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_ID_MAPPING,
     INVALID_TXN_STATE,
-    OFFSET_OUT_OF_RANGE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     TRANSACTION_ABORTABLE,
     TRANSACTION_COORDINATOR_FENCED,
     UNKNOWN_PRODUCER_ID,
 )
-from millstream.records.build import Record, build_batch, read_records
-from millstream.records.fetched import next_offset, wanted
+from millstream.records.build import Record, build_batch
 
 __all__ = ["FencedPartition", "Record"]
 
-_FETCH_BYTES = 4 * 1024 * 1024
 _TRANSACTION_MS = 10_000  # after which a transaction that nobody ends is aborted
 # The broker no longer knows this writer's transaction, or its place in it: another writer has ended it.
 _OVERTAKEN = (
@@ -65,8 +62,8 @@ class FencedPartition:
         patience: float = 30.0,
     ) -> None:
         self.partition = partition
-        self.position: int | None = None  # the next offset to read
         self._cluster = Cluster(connection, patience=patience)
+        self._fetcher = PartitionFetcher(self._cluster, partition)
         self._coordinator = TransactionClient(self._cluster)
         self._transactional_id = transactional_id
         self._own_end = 0  # where the last commit from here ends
@@ -82,9 +79,7 @@ class FencedPartition:
     def read(self, wait_ms: int = 0, patience: float | None = None) -> list[Record]:
         """Committed records that are there or come within ``wait_ms``, in order. ``patience`` is how many
         seconds to wait for a broker that is away, if not the usual number."""
-        if self.position is None:
-            self.position = self._cluster.ends([self.partition], EARLIEST)[self.partition]
-        return self._cluster.patiently(f"reading {self.partition}", lambda: self._fetch(wait_ms), patience)
+        return self._fetcher.read(wait_ms, patience)
 
     def catch_up(self) -> Iterator[list[Record]]:
         """Everything up to the current end of what is committed."""
@@ -92,7 +87,7 @@ class FencedPartition:
         # Apache Kafka reports a transaction as committed before readers can see it.
         end = max(end, self._own_end)
         deadline = time.monotonic() + self._cluster.patience
-        while self.position is None or self.position < end:
+        while self._fetcher.position is None or self._fetcher.position < end:
             records = self.read(100)
             if records:
                 yield records
@@ -102,25 +97,6 @@ class FencedPartition:
                 raise BrokerUnavailable(
                     f"{self.partition} at {address} ends at {end}, but returns no records there"
                 )
-
-    def _fetch(self, wait_ms: int) -> list[Record]:
-        assert self.position is not None
-        link = self._cluster.leader(self.partition)
-        link.send_fetch({self.partition: (self.position, _FETCH_BYTES)}, wait_ms=wait_ms, read_committed=True)
-        (answer,) = link.receive_fetch()
-        if answer.code == OFFSET_OUT_OF_RANGE:
-            raise DataLoss(
-                f"{self.partition}: offset {self.position} is gone: the topic was truncated or created again"
-            )
-        if answer.code:
-            raise refused(answer.code, f"reading {self.partition} from offset {self.position}")
-        first = self.position
-        found = []
-        for at, header in wanted(answer.records, first, 2**63 - 1, answer.aborted):
-            records = read_records(answer.records, at, header)
-            found += [record for record in records if record.offset >= first]
-        self.position = next_offset(answer.records, first)
-        return found
 
     # Writing -----------------------------------------------------------------------------------------
 

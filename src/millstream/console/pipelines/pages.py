@@ -13,6 +13,7 @@ from millstream.console.backend import Backend, Screen
 from millstream.console.observing.snapshot import Snapshot
 from millstream.console.parameters import Search
 from millstream.console.pipelines import change_pages as pipeline_changes
+from millstream.console.pipelines import command_pages as pipeline_commands
 from millstream.console.pipelines.change_pages import known
 from millstream.console.pipelines.listing import PipelineList, pipeline_list
 from millstream.console.pipelines.picture import picture
@@ -59,9 +60,10 @@ async def one_page(
     backend: NamedDependency[Backend],
     name: FromPath[str],
     node: Chosen = "",
+    done: FromQuery[str] = "",
 ) -> Response[str]:
     values = _shown(await backend.sampler.first(), name, node)
-    return backend.page(request, SCREEN, "pipeline.html", **values)
+    return backend.page(request, SCREEN, "pipeline.html", done=done, **values)
 
 
 @get("/live/pipelines/{name:str}", include_in_schema=False)
@@ -72,7 +74,7 @@ async def one_live(backend: NamedDependency[Backend], name: FromPath[str], node:
         values = _shown(snapshot, name, node)
         return {
             part: backend.fragment(f"pipeline_{part}.html", **values)
-            for part in ("figures", "graph", "timeline", "errors")
+            for part in ("actions", "figures", "graph", "timeline", "errors")
         }
 
     return backend.live(fragments)
@@ -105,5 +107,14 @@ SCREEN = Screen(
     "Pipelines",
     "/pipelines",
     shortcut="p",
-    handlers=(page, live, listed, one_page, one_live, as_json, *pipeline_changes.HANDLERS),
+    handlers=(
+        page,
+        live,
+        listed,
+        one_page,
+        one_live,
+        as_json,
+        *pipeline_changes.HANDLERS,
+        *pipeline_commands.HANDLERS,
+    ),
 )

@@ -350,6 +350,11 @@ class Job:
         return next((each.waiting for each in deliveries if each.waiting is not None), None)
 
     @property
+    def begun(self) -> bool:
+        """True once Spark has reported a batch of this run."""
+        return bool(self._last)
+
+    @property
     def running(self) -> bool:
         return any(query.isActive or self._comes_back(name) for name, query in self._queries.items())
 

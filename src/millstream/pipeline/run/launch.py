@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.core.units import count
+from millstream.core.errors import MillstreamError
+from millstream.core.units import count, listed
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.run.bounded.runs import runs
 from millstream.pipeline.run.claims import claimed
@@ -77,6 +78,10 @@ class Launch:
         self.ran = False  # True once a run got past planning
         self.job: Job | None = None  # the one that is at work
 
+    def reload(self, flow: Topology) -> None:
+        """Run another version of the job from now on."""
+        self._flow = flow
+
     def run(self) -> bool:
         """Run until the job has ended. Returns False if it was stopped before the job began."""
         self._engine.check()
@@ -90,7 +95,7 @@ class Launch:
             job = Job(self._flow, given)
             with closing(job):
                 if not self._rebuild:
-                    for topic in job.prepare():
+                    for topic in self._prepared(job, status):
                         self._engine.say(f"created topic {topic}")
                     for line in job.unmatched():
                         self._note(line)
@@ -116,6 +121,19 @@ class Launch:
         self.totals.add(progress)
         self._on_progress(progress)
 
+    @staticmethod
+    def _prepared(job: Job, status: StatusWriter | None) -> list[str]:
+        """Prepare a job, and return the topics that were created. A job that can't be prepared does not
+        report it: another run of it may be alive. After a restart there is no other, and somebody waits."""
+        try:
+            return job.prepare()
+        except MillstreamError:
+            if status is None or status.previous is None:
+                raise
+            with status:
+                status.begin(job)
+                raise
+
     def _defaults(self) -> dict[str, str]:
         defaults = {}
         if self._flow.guarantee != "at-least-once":
@@ -140,6 +158,7 @@ class Launch:
                     if first:
                         self._say_started(one)
                     first, self.ran = False, True
+                    self._wait_for_first(one)
                     self._wait(one)
                 finally:
                     self._done_by(one)
@@ -153,6 +172,15 @@ class Launch:
         if job.plan.views:
             say(f"views ({', '.join(job.plan.views)}) in {shown(job.views)}")
         self._on_running()
+
+    def _wait_for_first(self, job: Job) -> None:
+        """Say what the job is waiting for until its first batch is done."""
+        reads = [topic for topic in job.plan.reads if topic not in job.plan.writes]
+        with self._engine.waiting(f"waiting for the first batch from {listed(reads)}"):
+            while job.running and not job.begun and not self._engine.stopping():
+                if job.failed() is not None:
+                    return
+                time.sleep(0.1)
 
     def _wait(self, job: Job) -> None:
         """Wait until a run has ended, or stop it. Raises its error."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from millstream.client.connect import Connection
-from millstream.client.insight.lag import lag_by_topic
+from millstream.client.insight.lag import lag_by_topic, lag_of_group
 from millstream.client.protocol.cluster import Cluster
 from millstream.core.errors import MillstreamError
 from millstream.pipeline.connector.offsets import Offsets
@@ -26,12 +26,7 @@ class LagMeter:
 
     def of_group(self, group: str) -> dict[str, int]:
         """By topic, how far the group's committed offsets are behind; empty if that is not known."""
-
-        def ask(cluster: Cluster) -> dict[str, int]:
-            commits = cluster.commits(group, require_stable=False)
-            return lag_by_topic(cluster, {place: commit.offset for place, commit in commits.items()})
-
-        return self._asked(ask)
+        return self._asked(lambda cluster: lag_of_group(cluster, group))
 
     def of_offsets(self, offsets: Offsets) -> dict[str, int]:
         """By topic, how far these offsets are behind; empty if that is not known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from millstream.pipeline.kernel.channels import COUNTED
 
@@ -81,33 +81,46 @@ class BatchProgress:
         return min(due, default=None)
 
     def line(self, width: int | None = None) -> str:
-        """The line that ``millstream run`` prints. If it is wider than the terminal, the sinks are summed."""
-        line = self._line(
-            ", ".join(f"{name.partition(' ')[2]} {count:,}" for name, count in self.rows_out.items()) or "0"
-        )
-        if width is not None and len(line) > width:
-            line = self._line(f"{sum(self.rows_out.values()):,}")
-        return line
+        """The line that ``millstream run`` prints. If it is wider than ``width``, less is said: the sinks are
+        summed, then state and watermark are left out, then numbers are rounded and everything that was not
+        processed is summed. The query's name is shortened last."""
+        line = ""
+        for detail in _DETAILS:
+            line = self._line(detail)
+            if width is None or len(line) <= width:
+                return line
+        name, rest = self.query, line.removeprefix(self.query)
+        assert width is not None
+        return f"{name[: max(4, width - len(rest) - 1)]}…{rest}"[:width]
 
-    def _line(self, out: str) -> str:
-        parts = [f"in {self.rows_in:,}", f"out {out}"]
-        if self.rejected:
+    def _line(self, detail: _Detail) -> str:
+        def number(amount: int) -> str:
+            return _short(amount, "") if detail.short else f"{amount:,}"
+
+        sinks = [f"{name.partition(' ')[2]} {rows:,}" for name, rows in self.rows_out.items()]
+        out = ", ".join(sinks) or "0" if detail.sinks else number(sum(self.rows_out.values()))
+        odd = {
+            "rejected": self.rejected,
+            **{word: sum(getattr(one, word) for one in self.operators.values()) for word in COUNTED},
+        }
+        parts = [f"in {number(self.rows_in)}", f"out {out}"]
+        if detail.short and any(odd.values()):
+            parts.append(f"left out {number(sum(odd.values()))}")
+        elif self.rejected:
             parts.append(f"rejected {self.rejected:,}")
         if self.lag is not None:
-            parts.append(f"lag {self.lag:,}")
-        if self.watermark is not None:
+            parts.append(f"lag {number(self.lag)}")
+        if self.watermark is not None and detail.watermark:
             parts.append(f"watermark {self.watermark:%H:%M:%S}")
-        for word in COUNTED:
-            count = sum(getattr(one, word) for one in self.operators.values())
-            if count:
-                parts.append(f"{word} {count:,}")
-        if self.operators:
+        if not detail.short:
+            parts += [f"{word} {odd[word]:,}" for word in COUNTED if odd[word]]
+        if self.operators and detail.state:
             entries = sum(one.entries for one in self.operators.values())
             size = sum(one.bytes for one in self.operators.values())
             parts.append(f"state {_short(entries, '')} keys {_short(size, ' ')}B")
-        parts.append(f"{self.milliseconds:,} ms")
+        parts.append(f"{number(self.milliseconds)} ms")
         if self.repeats:
-            parts.append(f"run {self.repeats + 1} times")
+            parts.append(f"run {self.repeats + 1}{'x' if detail.short else ' times'}")
         return f"{self.query} #{self.batch}  " + "  ".join(parts)
 
     def as_json(self) -> dict[str, Any]:
@@ -135,6 +148,24 @@ class BatchProgress:
             },
             "windows": {name: asdict(store) for name, store in self.windows.items()},
         }
+
+
+class _Detail(NamedTuple):
+    """How much a line says."""
+
+    sinks: bool = True
+    state: bool = True
+    watermark: bool = True
+    short: bool = False
+
+
+_DETAILS = (
+    _Detail(),
+    _Detail(sinks=False),
+    _Detail(sinks=False, state=False),
+    _Detail(sinks=False, state=False, watermark=False),
+    _Detail(sinks=False, state=False, watermark=False, short=True),
+)
 
 
 def _short(number: int, space: str) -> str:

@@ -56,6 +56,9 @@ class RunningProcess:
     pid: int
     started_ms: int
     views_at: str | None = None
+    previous: str | None = None  # the run before it in the same process
+    machine: str = ""
+    retries: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,9 @@ class StatusAccount:
             ],
             batches=[done.batch for done in self._batches],
             errors=list(self._errors),
+            previous=run.previous,
+            machine=run.machine,
+            retries=run.retries,
         )
 
     def _recent(self, now_ms: int) -> dict[str, tuple[list[_Done], int]]:

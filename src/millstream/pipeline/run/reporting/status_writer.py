@@ -3,6 +3,9 @@
 It runs on a separate thread: a batch hands over its progress and continues. It writes at most one record
 per second, a change of state at once, and one record every few seconds if nothing happens. It never fails
 the job: if the topic can't be created or written, that is reported once, and the job continues without it.
+
+A job that follows commands (``millstream job stop``) says so in its status, and answers there. So commands
+are taken here too, for the run that the writer reports.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -23,7 +27,21 @@ from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.core.clock import Clock, SystemClock
 from millstream.core.errors import MillstreamError, TopologyError
-from millstream.jobs.report import HEARTBEAT_MS, TOPIC, State, encoded
+from millstream.jobs.command import CONFIG as COMMANDS_CONFIG
+from millstream.jobs.command import TOPIC as COMMANDS
+from millstream.jobs.command import Command
+from millstream.jobs.listener import CommandListener
+from millstream.jobs.report import (
+    CONFIG,
+    HEARTBEAT_MS,
+    RUN_HEADER,
+    TOPIC,
+    Action,
+    State,
+    TakenCommand,
+    encoded,
+    this_machine,
+)
 from millstream.pipeline.planning.plan import Plan
 from millstream.pipeline.run.delivery.transactions import JobTakenOver
 from millstream.pipeline.run.reporting.progress import BatchProgress
@@ -34,13 +52,6 @@ from millstream.views.views import ViewsRebuilt
 _log = logging.getLogger(__name__)
 _LEAST_S = 1.0  # between two records
 _END_S = 5.0  # for the last one to arrive
-# Small segments: the active one is not compacted, and a status is worth nothing once there is a newer one.
-CONFIG = {
-    "cleanup.policy": "compact",
-    "segment.bytes": str(4 * 1024 * 1024),
-    "segment.ms": str(60 * 60 * 1000),
-    "min.cleanable.dirty.ratio": "0.2",
-}
 
 
 class ReportedJob(Protocol):
@@ -60,9 +71,22 @@ class ReportedJob(Protocol):
         """By query and topic, how far the job is behind. Unknown lags are left out."""
 
 
+class CommandedJob(Protocol):
+    """Who follows the commands for a job."""
+
+    @property
+    def takes(self) -> Sequence[Action]: ...
+
+    def obey(self, command: Command) -> str | None:
+        """Begin to do what is asked for. Returns why it is refused, if it is. Called on another thread."""
+
+
 class StatusWriter:
-    """The writer of one process, for the jobs that it runs one after the other under one name. At the end of
-    its ``with`` block it writes how the job ended: stopped, or failed with the exception that passes."""
+    """The writer of one run, for the jobs that it consists of, one after the other under one name. At the end
+    of its ``with`` block it writes how the job ended: stopped, or failed with the exception that passes.
+    ``commanded`` follows commands for the run. ``previous`` is the run before this one in the same process,
+    and ``retries`` says that there may be a next one if this one fails.
+    """
 
     def __init__(
         self,
@@ -70,6 +94,9 @@ class StatusWriter:
         *,
         say: Callable[[str], None] = _log.warning,
         clock: Clock | None = None,
+        commanded: CommandedJob | None = None,
+        previous: str | None = None,
+        retries: bool = False,
     ) -> None:
         self._connection = connection
         self._say = say
@@ -82,7 +109,12 @@ class StatusWriter:
         self._sender: RecordSender | None = None
         self._thread: threading.Thread | None = None
         self._started_ms = self._clock.now_ms()
-        self._run = uuid.uuid4().hex
+        self._commanded = commanded
+        self._listener: CommandListener | None = None
+        self._taken: TakenCommand | None = None
+        self.run = uuid.uuid4().hex
+        self.previous = previous
+        self._retries = retries
         self._ended = self._given_up = False
 
     # What a job says ---------------------------------------------------------------------------------
@@ -93,7 +125,14 @@ class StatusWriter:
             if self._job is None or self._job.plan.flow is not job.plan.flow:
                 views = job.views if "://" in str(job.views) else Path(job.views).resolve()
                 run = RunningProcess(
-                    self._run, socket.gethostname(), os.getpid(), self._started_ms, shown(views)
+                    self.run,
+                    socket.gethostname(),
+                    os.getpid(),
+                    self._started_ms,
+                    shown(views),
+                    self.previous,
+                    this_machine(),
+                    self._retries,
                 )
                 self._account = StatusAccount(job.plan, run)
             self._job = job
@@ -133,6 +172,18 @@ class StatusWriter:
                 self._account.failed(said, self._clock.now_ms(), where)
         self._hurry()
 
+    def _take(self, command: Command) -> None:
+        """Answer a command, and have it followed."""
+        assert self._commanded is not None
+        taken = TakenCommand(command.id, command.action, command.by, self._clock.now_ms())
+        self._answer(taken)
+        if (why := self._commanded.obey(command)) is not None:
+            self._answer(replace(taken, refused=why))
+
+    def _answer(self, taken: TakenCommand) -> None:
+        self._taken = taken
+        self._hurry()
+
     def _hurry(self) -> None:
         self._urgent.set()
         self._wake.set()
@@ -149,6 +200,8 @@ class StatusWriter:
             self.failed(MillstreamError(f"{type(error).__name__}: {error}"))
         else:
             self.turned("stopped")
+        if self._listener is not None:
+            self._listener.end()
         self._ended = True
         self._hurry()
         if self._thread is not None:
@@ -159,6 +212,7 @@ class StatusWriter:
     def _write_on(self) -> None:
         try:
             self._make_topic()
+            self._listen()
             self._sender = RecordSender(self._connection, TOPIC, acks="1", compression="lz4", timeout=_END_S)
             last = -HEARTBEAT_MS / 1000
             while not self._ended:
@@ -183,6 +237,21 @@ class StatusWriter:
             if TOPIC not in admin.topics():
                 admin.create_topic(TOPIC, partitions=1, config=CONFIG, if_not_exists=True)
 
+    def _listen(self) -> None:
+        """Follow commands, if anybody does, from before the first status on. Nobody knows the run earlier."""
+        if self._commanded is None:
+            return
+        try:
+            with Admin(self._connection) as admin:
+                if COMMANDS not in admin.topics():
+                    admin.create_topic(COMMANDS, partitions=1, config=COMMANDS_CONFIG, if_not_exists=True)
+            listener = CommandListener(self._connection, self.run, self._take)
+            listener.open()
+        except MillstreamError as error:
+            self._say(f"this job can be stopped only where it runs: {COMMANDS!r} can't be read: {error}")
+            return
+        self._listener = listener
+
     def _write(self) -> None:
         sender = self._sender
         if self._given_up or sender is None:
@@ -202,7 +271,10 @@ class StatusWriter:
             if (why := job.waiting) is not None:
                 account.turned("waiting", self._clock.now_ms(), why)
             status = account.status(self._clock.now_ms())
-        sender.send([Outgoing(encoded(status), status.job.encode())])
+        if self._commanded is not None and self._listener is not None:
+            status = replace(status, takes=list(self._commanded.takes), command=self._taken)
+        run = (RUN_HEADER, status.run.encode())
+        sender.send([Outgoing(encoded(status), status.job.encode(), [run])])
 
     def _say_once(self, text: str) -> None:
         say, self._say = self._say, lambda text: None
