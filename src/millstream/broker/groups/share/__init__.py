@@ -1,0 +1,6 @@
+"""Share groups (KIP-932): topics whose records are given out one by one and acknowledged one by one.
+
+Delivery: ``share_partition`` is the state machine of one partition of one group, over the runs of records in
+``in_flight``; ``saved_state`` is how the catalogue keeps it, ``sessions`` what each consumer fetches, and
+``delivery`` holds them all. Start with ``share_partition``.
+"""
