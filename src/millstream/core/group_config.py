@@ -70,13 +70,13 @@ _BY_DURATION = "by_duration:"
 
 
 def auto_offset_reset(text: str) -> str | int:
-    """What ``share.auto.offset.reset`` means: ``earliest``, ``latest`` or an age in ms. Raises ConfigError."""
+    """What ``share.auto.offset.reset`` means: a name, or an age in milliseconds. Raises ConfigError."""
     if text in ("earliest", "latest"):
         return text
     if text.startswith(_BY_DURATION) and (parts := _DURATION.fullmatch(text.removeprefix(_BY_DURATION))):
         days, hours, minutes, seconds = (float(part or 0) for part in parts.groups())
         return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
     raise ConfigError(
-        f"share.auto.offset.reset: {text!r} is not earliest, latest, or by_duration: and an ISO 8601 duration, "
-        "as in by_duration:PT1H30M"
+        f"share.auto.offset.reset: {text!r} is not earliest, latest, or by_duration: and an ISO 8601 "
+        "duration, as in by_duration:PT1H30M"
     )
