@@ -10,7 +10,8 @@ from typing import Any
 from millstream.broker.api.groups import ALL_OPERATIONS, NOT_ASKED
 from millstream.broker.api.handlers import serves
 from millstream.broker.groups.consumer.group import JOIN, LEAVE, Beat, ConsumerGroup, Heartbeat
-from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember, Partition
+from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember
+from millstream.broker.groups.topics import Partition
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
 from millstream.core.errors import RequestRefused

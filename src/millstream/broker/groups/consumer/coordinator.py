@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 from millstream.broker.groups.classic.member import Join, Joined, Synced
 from millstream.broker.groups.consumer import classic_members, snapshot
 from millstream.broker.groups.consumer.group import JOIN, Beat, ConsumerGroup, Heartbeat
-from millstream.broker.groups.consumer.subscriptions import Topics
 from millstream.broker.groups.directory import GroupDirectory
 from millstream.broker.groups.keeper import Keeper
 from millstream.broker.groups.settings import GroupSettings
+from millstream.broker.groups.topics import Topics
 from millstream.core.clock import Clock
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import COORDINATOR_NOT_AVAILABLE, GROUP_ID_NOT_FOUND
