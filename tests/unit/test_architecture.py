@@ -80,10 +80,12 @@ ROOMS: dict[str, set[str]] = {
         "broker/groups/classic",
         "broker/groups/consumer",
         "broker/groups/migration",
+        "broker/groups/share",
     },
     "broker/groups/classic": {"broker/groups"},
     "broker/groups/consumer": {"broker/groups", "broker/groups/classic"},
     "broker/groups/migration": {"broker/groups", "broker/groups/classic", "broker/groups/consumer"},
+    "broker/groups/share": {"broker/catalogue", "broker/groups"},
     "broker/transactions": {"broker/catalogue", "broker/groups", "broker/topics"},
     "broker/overload": {"broker/catalogue", "broker/groups", "broker/topics"},
     "broker/horizon": {"broker/catalogue", "broker/topics"},
@@ -91,6 +93,7 @@ ROOMS: dict[str, set[str]] = {
     "broker/upkeep": {"broker/catalogue", "broker/horizon", "broker/topics"},
     "broker/api": {
         "broker",
+        "broker/api/share",
         "broker/catalogue",
         "broker/groups",
         "broker/groups/classic",
@@ -102,6 +105,7 @@ ROOMS: dict[str, set[str]] = {
         "broker/transactions",
         "broker/upkeep",
     },
+    "broker/api/share": {"broker", "broker/api", "broker/groups/share", "broker/net", "broker/topics"},
     "pipeline/dsl": {
         "pipeline/dsl/joins",
         "pipeline/dsl/windows",
