@@ -1,6 +1,6 @@
 """FindCoordinator and classic groups: join, sync, heartbeat, leave, list, describe, delete.
 
-Requests that only groups of the consumer protocol serve are in ``api.consumer_groups``.
+Requests that only groups of another kind serve are beside this.
 """
 
 from __future__ import annotations
