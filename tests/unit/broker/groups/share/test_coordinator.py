@@ -1,4 +1,4 @@
-"""Share groups in the coordinator: saved before they are answered, ended by time, and of one kind for good."""
+"""Share groups in the coordinator: saved before they are answered, ended by time, of one kind for good."""
 
 from __future__ import annotations
 
