@@ -15,6 +15,7 @@ from millstream.broker.server import Server
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
 from millstream.core.kafka_errors import (
+    GROUP_ID_NOT_FOUND,
     INVALID_RECORD_STATE,
     INVALID_REQUEST,
     INVALID_SHARE_SESSION_EPOCH,
@@ -39,6 +40,7 @@ async def begin(server: Server, **settings: str) -> None:
     """The group "g" reads from the start."""
     own = {name.replace("_", "."): value for name, value in settings.items()}
     await server.node.alter_group("g", {**EARLIEST, **own})
+    server.node.coordinator.share.create("g")
 
 
 def append(server: Server, batch: bytearray, partition: int = 0) -> None:
@@ -180,6 +182,9 @@ def test_epochs_of_sessions() -> None:
         for nobody in ("", "x" * 37):
             one.member = nobody
             assert (await one.fetch(epoch=0)).error_code.value == INVALID_REQUEST
+        one.member, one.group = "m", "another"
+        assert (await one.fetch(epoch=0)).error_code.value == GROUP_ID_NOT_FOUND
+        assert (await one.acknowledge({}, epoch=1)).error_code.value == GROUP_ID_NOT_FOUND
 
     with_server(steps)
 
@@ -328,7 +333,7 @@ def test_where_a_new_group_begins(reset: str, expected: int) -> None:
     clock = ManualClock()
 
     async def steps(server: Server, connect: Connect) -> None:
-        await server.node.alter_group("g", {"share.auto.offset.reset": reset})
+        await begin(server, share_auto_offset_reset=reset)
         for _ in range(3):
             clock.advance(50)
             await append_plain(server, b"x")
@@ -395,6 +400,7 @@ def test_a_restart_goes_on_with_what_was_acknowledged(tmp_path: Path) -> None:
         await one.acknowledge({0: [(0, 2, [RELEASE, ACCEPT, REJECT])]})
 
     async def after(server: Server, connect: Connect) -> None:
+        server.node.coordinator.share.create("g")  # it had no members, so nothing is kept of it
         one = await joined(server, connect)
         assert acquired(await one.fetch()) == [(0, 0, 2), (3, 3, 2)], (
             "the shutdown gave back 3, once delivered"
