@@ -164,7 +164,14 @@ class ShareWorld:
         if not held:
             return
         kinds = kinds or self.random.choice(
-            ((ACCEPT,), (ACCEPT,), (ACCEPT,), (RELEASE,), (ACCEPT, RELEASE), (ACCEPT, REJECT, GAP, RELEASE, RENEW))
+            (
+                (ACCEPT,),
+                (ACCEPT,),
+                (ACCEPT,),
+                (RELEASE,),
+                (ACCEPT, RELEASE),
+                (ACCEPT, REJECT, GAP, RELEASE, RENEW),
+            )
         )
         given = []
         at = self.random.choice(held) if self.random.random() < 0.5 else held[0]
@@ -256,9 +263,7 @@ class ShareWorld:
 
     def crash(self) -> None:
         start, state = self.saved
-        self.partition = restored(
-            start, state, self.settings, log_start=self.log_start, log_end=self.log_end
-        )
+        self.partition = restored(start, state, self.settings, log_start=self.log_start, log_end=self.log_end)
         self.model = {at: record.copy() for at, record in self.saved_model.items()}
         self.forget_before_start()
         self.unsaved.clear()

@@ -13,7 +13,9 @@ class ShareSettings(NamedTuple):
 
     record_lock_duration_ms: int = 30_000  # a record that is not acknowledged in time is given out again
     delivery_count_limit: int = 5  # deliveries of a record, after which it is given up
-    partition_max_record_locks: int = 2000  # unfinished records of a partition at which no new one is given out
+    partition_max_record_locks: int = (
+        2000  # unfinished records of a partition at which no new one is given out
+    )
     auto_offset_reset: str = LATEST
     read_committed: bool = False  # leave out the records of aborted and open transactions
     renew_acknowledge_enable: bool = True

@@ -46,9 +46,7 @@ def fetch(
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), limit=st.sampled_from((2, 3, 5, 10)))
 def test_it_agrees_with_a_model_of_single_records_and_finishes_each(seed: int, limit: int) -> None:
-    world = ShareWorld(
-        seed, ShareSettings(partition_max_record_locks=40, delivery_count_limit=limit)
-    )
+    world = ShareWorld(seed, ShareSettings(partition_max_record_locks=40, delivery_count_limit=limit))
     world.run(120)  # checks every record after each step
     world.settle()
 
