@@ -1,5 +1,5 @@
-"""One share partition under a seed: a log that grows and loses its start, members that acknowledge in every way
-or not at all, locks that run out, and a broker that is killed between its saves.
+"""One share partition under a seed: a log that grows and loses its start, members that acknowledge in every
+way or not at all, locks that run out, and a broker that is killed between its saves.
 
 Beside the partition runs a model that keeps every record by itself. After each step both must agree on each
 record, and what was given out must have been free to give.
@@ -17,7 +17,6 @@ from millstream.broker.groups.share.in_flight import (
     MIXED,
 )
 from millstream.broker.groups.share.saved_state import restored, to_bytes
-from millstream.broker.groups.share.settings import ShareSettings
 from millstream.broker.groups.share.share_partition import (
     ACCEPT,
     GAP,
@@ -30,6 +29,7 @@ from millstream.broker.groups.share.share_partition import (
     SharePartition,
 )
 from millstream.core.errors import RequestRefused
+from millstream.core.group_config import GroupConfig
 
 MEMBERS = ("ada", "bob")
 
@@ -57,7 +57,7 @@ class Fate:
 @dataclass
 class ShareWorld:
     seed: int
-    settings: ShareSettings = field(default_factory=lambda: ShareSettings(partition_max_record_locks=40))
+    settings: GroupConfig = field(default_factory=lambda: GroupConfig(share_partition_max_record_locks=40))
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -74,7 +74,7 @@ class ShareWorld:
 
     @property
     def lock(self) -> float:
-        return self.settings.record_lock_duration_ms / 1000
+        return self.settings.share_record_lock_duration_ms / 1000
 
     # Steps
 
@@ -136,7 +136,7 @@ class ShareWorld:
         offered = {o for b in batches if b.is_offered for o in range(b.first, b.last + 1)}
         before = -1
         total = 0
-        for first, last, count in taken:
+        for first, last, deliveries in taken:
             assert first > before, "ranges overlap"
             before = last
             for at in range(first, last + 1):
@@ -145,12 +145,12 @@ class ShareWorld:
                 assert record.state == AVAILABLE, at
                 record.state, record.owner, record.deadline = ACQUIRED, member, self.now + self.lock
                 record.count += 1
-                assert record.count == count <= self.settings.delivery_count_limit
+                assert record.count == deliveries <= self.settings.share_delivery_count_limit
                 fate = self.fates.setdefault(at, Fate())
                 assert not fate.accepted, f"{at} was accepted and is given out again"
                 fate.deliveries += 1
                 total += 1
-            if count > self.settings.halved_from:
+            if deliveries > max(2, (self.settings.share_delivery_count_limit + 1) // 2):
                 assert len(taken) == 1, "a record that failed often is given out alone"
         if at_most:
             assert total <= at_most
@@ -216,7 +216,7 @@ class ShareWorld:
 
     def give_back(self, at: int) -> None:
         record = self.model[at]
-        if record.count >= self.settings.delivery_count_limit:
+        if record.count >= self.settings.share_delivery_count_limit:
             record.state = FINISHED
             self.fates[at].given_up = True
         else:
@@ -299,7 +299,7 @@ class ShareWorld:
             at = run.last + 1
         assert at == partition.end
         unfinished = [o for o, r in model.items() if r.state in (AVAILABLE, ACQUIRED)]
-        in_window = [o for o in range(partition.start_offset, partition.end)]
+        in_window = range(partition.start_offset, partition.end)
         assert partition.unfinished == sum(
             model.get(o, Record()).state in (AVAILABLE, ACQUIRED) for o in in_window
         )
@@ -312,7 +312,7 @@ class ShareWorld:
             free[0]
             if free
             else partition.end
-            if partition.unfinished < self.settings.partition_max_record_locks
+            if partition.unfinished < self.settings.share_partition_max_record_locks
             else None
         )
         assert partition.next_offset() == expected

@@ -85,7 +85,7 @@ ROOMS: dict[str, set[str]] = {
     "broker/groups/classic": {"broker/groups"},
     "broker/groups/consumer": {"broker/groups", "broker/groups/classic"},
     "broker/groups/migration": {"broker/groups", "broker/groups/classic", "broker/groups/consumer"},
-    "broker/groups/share": {"broker/groups"},
+    "broker/groups/share": {"broker/catalogue", "broker/groups"},
     "broker/transactions": {"broker/catalogue", "broker/groups", "broker/topics"},
     "broker/overload": {"broker/catalogue", "broker/groups", "broker/topics"},
     "broker/horizon": {"broker/catalogue", "broker/topics"},
@@ -94,6 +94,7 @@ ROOMS: dict[str, set[str]] = {
     "broker/api": {
         "broker",
         "broker/api/groups",
+        "broker/api/share",
         "broker/catalogue",
         "broker/groups",
         "broker/groups/classic",
@@ -115,6 +116,7 @@ ROOMS: dict[str, set[str]] = {
         "broker/groups/consumer",
         "broker/groups/share",
     },
+    "broker/api/share": {"broker", "broker/api", "broker/groups/share", "broker/net", "broker/topics"},
     "pipeline/dsl": {
         "pipeline/dsl/joins",
         "pipeline/dsl/windows",

@@ -25,6 +25,8 @@ from millstream.broker.api import (
     transactions,
     versions,
 )
+from millstream.broker.api.share import acknowledgements as share_acknowledgements
+from millstream.broker.api.share import fetch as share_fetch
 
 __all__ = [
     "cluster",
@@ -40,6 +42,8 @@ __all__ = [
     "quotas",
     "replicas",
     "security",
+    "share_acknowledgements",
+    "share_fetch",
     "standby",
     "topics",
     "transactions",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from millstream.broker.api.handlers import serves
-from millstream.broker.catalogue.catalogue import Topic
+from millstream.broker.catalogue.topic import Topic
 from millstream.broker.catalogue.topic_names import check_topic_name
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millstream.core.kafka_errors import NOT_COORDINATOR
+from millstream.core.kafka_errors import NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, SHARE_SESSION_NOT_FOUND
 from millstream.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -29,6 +29,8 @@ from millstream.wire.api_keys import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
 )
@@ -104,6 +106,24 @@ def _of_transactions(request: Any, version: int) -> Answer:
     return {"transaction_states": states}
 
 
+def _of_share_session(request: Any, version: int) -> Answer:
+    """The partitions that the request names. One that names none has a session of another life of this
+    broker: the client opens a new one, and names them all."""
+    error = {"error_code": NOT_LEADER_OR_FOLLOWER, "current_leader": {"leader_id": -1, "leader_epoch": -1}}
+    return {
+        "error_code": 0 if request.topics else SHARE_SESSION_NOT_FOUND,
+        "responses": [
+            {
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    {"partition_index": each.partition_index, **error} for each in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ],
+    }
+
+
 REFUSED: dict[int, Callable[[Any, int], Answer]] = {
     OFFSET_COMMIT: _of_offsets,
     OFFSET_FETCH: _of_offset_fetch,
@@ -121,6 +141,8 @@ REFUSED: dict[int, Callable[[Any, int], Answer]] = {
     OFFSET_DELETE: _of_all,
     DESCRIBE_TRANSACTIONS: _of_transactions,
     LIST_TRANSACTIONS: _of_all,
+    SHARE_FETCH: _of_share_session,
+    SHARE_ACKNOWLEDGE: _of_share_session,
     CONSUMER_GROUP_HEARTBEAT: _of_all,
     CONSUMER_GROUP_DESCRIBE: _of_described_groups,
 }

@@ -8,7 +8,7 @@ be deleted first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from millstream.broker.groups.directory import GroupDirectory
@@ -25,9 +25,11 @@ _FIRST_EPOCH = 1  # of a group that nobody has joined yet, as in Kafka
 
 
 class ShareCoordinator:
-    """All share groups of one broker."""
+    """The members of all share groups of one broker."""
 
     kind = ShareGroup.kind
+    on_drop: Callable[[str], None] | None = None
+    """Called when a group is about to be deleted."""
 
     def __init__(
         self, directory: GroupDirectory, settings: GroupSettings, clock: Clock, topics: Topics
@@ -106,6 +108,8 @@ class ShareCoordinator:
         self._kept.keep(name)
 
     def drop(self, name: str) -> None:
+        if self.on_drop is not None:
+            self.on_drop(name)
         self._kept.drop(name)
 
     def close(self) -> None:

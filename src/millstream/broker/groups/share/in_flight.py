@@ -118,7 +118,7 @@ class InFlight:
         self.last = offset - 1
         for part in (self, rest):
             part.unify()
-            part._let_go()  # noqa: SLF001
+            part._let_go()
         return rest
 
     def runs(self) -> list[InFlight]:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from struct import Struct
 
 from millstream.broker.groups.share.in_flight import ACQUIRED, AVAILABLE, MIXED, InFlight
-from millstream.broker.groups.share.settings import ShareSettings
-from millstream.broker.groups.share.share_partition import SharePartition
+from millstream.broker.groups.share.share_partition import Counts, SharePartition
+from millstream.core.group_config import GroupConfig
 
 _RUN = Struct(">IBB")
 _MOST = (1 << 32) - 1
@@ -58,11 +58,17 @@ def _merged(partition: SharePartition) -> Iterator[tuple[int, int, int, bytearra
 
 
 def restored(
-    start_offset: int, state: bytes, settings: ShareSettings, *, log_start: int, log_end: int
+    start_offset: int,
+    state: bytes,
+    settings: GroupConfig,
+    counts: Counts | None = None,
+    *,
+    log_start: int,
+    log_end: int,
 ) -> SharePartition:
     """The saved partition, as far as the log has its records. A log that lost its end (records that were
     not synced, after a power failure) gives the lost offsets to new records, which nobody has seen yet."""
-    partition = SharePartition(min(start_offset, log_end), settings)
+    partition = SharePartition(min(start_offset, log_end), settings, counts)
     runs: list[InFlight] = []
     position, offset = 0, start_offset
     while position < len(state) and offset < log_end:

@@ -44,8 +44,8 @@ from millstream.broker.groups.share.in_flight import (
     NEVER,
     InFlight,
 )
-from millstream.broker.groups.share.settings import ShareSettings
 from millstream.core.errors import RequestRefused
+from millstream.core.group_config import GroupConfig
 from millstream.core.kafka_errors import INVALID_RECORD_STATE, INVALID_REQUEST
 
 # The types of an acknowledgement, with Kafka's numbers.
@@ -53,6 +53,22 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 _AFTER = bytes.maketrans(bytes(range(4)), bytes((FINISHED, FINISHED, AVAILABLE, FINISHED)))  # state by type
 _AT_LIMIT = bytes.maketrans(bytes(range(4)), bytes((FINISHED,) * 4))
+
+
+def _halved_from(settings: GroupConfig) -> int:
+    """From this number of deliveries on, records are given out in half the batch each time, so that a record
+    that kills its consumer ends up alone."""
+    return max(2, (settings.share_delivery_count_limit + 1) // 2)
+
+
+class Counts:
+    """What happened to records, of all share partitions that share this object."""
+
+    def __init__(self) -> None:
+        self.given_out = 0
+        self.acknowledged = [0] * 5  # by type
+        self.timed_out = 0
+        self.given_up = 0  # they came back once too often
 
 
 class LogBatch(NamedTuple):
@@ -65,11 +81,11 @@ class LogBatch(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Records given out, all for the ``count``-th time."""
+    """Records given out, and for which time."""
 
     first: int
     last: int
-    count: int
+    deliveries: int
 
 
 class Acknowledgement(NamedTuple):
@@ -83,8 +99,9 @@ class Acknowledgement(NamedTuple):
 class SharePartition:
     """See the module's description."""
 
-    def __init__(self, start_offset: int, settings: ShareSettings) -> None:
+    def __init__(self, start_offset: int, settings: GroupConfig, counts: Counts | None = None) -> None:
         self.settings = settings
+        self.counts = counts or Counts()
         self.start_offset = start_offset
         self.end = start_offset  # the first offset that was never looked at
         self.unfinished = 0  # records between start_offset and end that are available or acquired
@@ -116,7 +133,7 @@ class SharePartition:
                 self._available_from = found
                 return found
         self._available_from = self.end
-        return None if self.unfinished >= self.settings.partition_max_record_locks else self.end
+        return None if self.unfinished >= self.settings.share_partition_max_record_locks else self.end
 
     def acquirable(self, first: int, last: int) -> int:
         """How many of these records can be given out now. Those that were never looked at count."""
@@ -145,7 +162,7 @@ class SharePartition:
         whole runs and batches, so more than ``max_records`` may be; or, ``by_record``, exactly as many at
         most. New batches are put together to runs of about ``batch_size`` records.
         """
-        deadline = now + self.settings.record_lock_duration_ms / 1000
+        deadline = now + self.settings.share_record_lock_duration_ms / 1000
         taken: list[Acquired] = []
         left = max_records
         known, new = self._pieces(offset, batches)
@@ -156,8 +173,9 @@ class SharePartition:
                 left = self._take_known(member, first, last, deadline, left, taken, by_record=by_record)
         if left > 0:
             self._take_new(member, new, deadline, left, taken, batch_size=batch_size, by_record=by_record)
-        if taken and deadline < self.wake_at:
-            self.wake_at = deadline
+        if taken:
+            self.wake_at = min(self.wake_at, deadline)
+            self.counts.given_out += sum(last - first + 1 for first, last, _ in taken)
         self._drop_finished()
         return taken
 
@@ -198,7 +216,7 @@ class SharePartition:
         by_record: bool,
     ) -> int:
         """Give out what is available of these records. Returns how many more may be; 0 to stop."""
-        settings = self.settings
+        halved_from = _halved_from(self.settings)
         at = max(first, self.start_offset)
         while at <= last and left > 0:
             number = self._index(at)
@@ -211,7 +229,7 @@ class SharePartition:
                     self._cut(number, at)
                     continue
                 size = min(run.last, last) - at + 1
-                is_alone = run.count >= settings.halved_from
+                is_alone = run.count >= halved_from
                 if is_alone:
                     if taken:
                         return 0
@@ -229,10 +247,10 @@ class SharePartition:
 
     def _share_of(self, run: InFlight) -> int:
         """How many records of a run that failed several times are given out together."""
-        limit = self.settings.delivery_count_limit
+        limit = self.settings.share_delivery_count_limit
         if run.count >= limit - 1 and limit > 2:
             return 1
-        return max(1, run.size >> (run.count - self.settings.halved_from + 1))
+        return max(1, run.size >> (run.count - _halved_from(self.settings) + 1))
 
     def _take_new(
         self,
@@ -245,7 +263,7 @@ class SharePartition:
         batch_size: int,
         by_record: bool,
     ) -> None:
-        left = min(left, self.settings.partition_max_record_locks - self.unfinished)
+        left = min(left, self.settings.share_partition_max_record_locks - self.unfinished)
         run: InFlight | None = None
         for first, last, is_offered in pieces:
             if left <= 0:
@@ -281,8 +299,8 @@ class SharePartition:
     # What members say
 
     def acknowledge(self, member: str, given: Sequence[Acknowledgement], now: float) -> None:
-        """Apply a member's acknowledgements, which are in order and don't overlap. Raises RequestRefused, with
-        nothing changed. Those of records before the start are ignored."""
+        """Apply a member's acknowledgements, which are in order and don't overlap. Those of records before
+        the start are ignored. Raises RequestRefused, with nothing changed."""
         for each in given:
             self._check(member, each)
         before = self.revision
@@ -300,7 +318,7 @@ class SharePartition:
             raise RequestRefused(
                 INVALID_REQUEST, f"offset {given.last} was not delivered yet; it can't be acknowledged"
             )
-        if RENEW in given.types and not self.settings.renew_acknowledge_enable:
+        if RENEW in given.types and not self.settings.share_renew_acknowledge_enable:
             raise RequestRefused(
                 INVALID_RECORD_STATE, "share.renew.acknowledge.enable is false for this group"
             )
@@ -317,6 +335,7 @@ class SharePartition:
             at = last + 1
 
     def _apply(self, first: int, last: int, types: bytes, now: float) -> None:
+        """Apply a member's acknowledgement of records that it holds."""
         if len(types) > 1 and RENEW in types:
             start = 0
             while start < len(types):
@@ -334,10 +353,14 @@ class SharePartition:
             if types[0] == RENEW:
                 self._renew(number, at, until, now)
             else:
-                at_limit = run.count >= self.settings.delivery_count_limit
-                table = _AT_LIMIT if at_limit else _AFTER
+                at_limit = run.count >= self.settings.share_delivery_count_limit
                 part = types if len(types) == 1 else types[at - first : until - first + 1]
-                self._set(number, at, until, part.translate(table))
+                each = until - at + 1 if len(part) == 1 else 1
+                for kind in set(part):
+                    self.counts.acknowledged[kind] += part.count(kind) * each
+                if at_limit:
+                    self.counts.given_up += part.count(RELEASE) * each
+                self._set(number, at, until, part.translate(_AT_LIMIT if at_limit else _AFTER))
             at = until + 1
 
     def _renew(self, number: int, first: int, last: int, now: float) -> None:
@@ -346,7 +369,8 @@ class SharePartition:
             self._cut(number, last + 1)
         if first > run.first:
             run = self._cut(number, first)
-        run.deadline = now + self.settings.record_lock_duration_ms / 1000
+        run.deadline = now + self.settings.share_record_lock_duration_ms / 1000
+        self.counts.acknowledged[RENEW] += len(run)
 
     def _set(self, number: int, first: int, last: int, states: bytes) -> None:
         """Decide about acquired records of one run: one state for all, or one for each."""
@@ -370,16 +394,19 @@ class SharePartition:
         """Take back the records whose lock has run out. True if there are any."""
         if now < self.wake_at:
             return False
-        has_changed = self._take_back([run for run in self._runs if run.deadline <= now])
+        overdue = [run for run in self._runs if run.deadline <= now]
+        self.counts.timed_out += sum(run.count_of(ACQUIRED) for run in overdue)
+        has_changed = self._take_back(overdue)
         self.wake_at = min((run.deadline for run in self._runs), default=NEVER)
         return has_changed
 
     def _take_back(self, runs: Sequence[InFlight]) -> bool:
         for run in runs:
-            state = FINISHED if run.count >= self.settings.delivery_count_limit else AVAILABLE
+            state = FINISHED if run.count >= self.settings.share_delivery_count_limit else AVAILABLE
             held = run.count_of(ACQUIRED)
             if state == FINISHED:
                 self.unfinished -= held
+                self.counts.given_up += held
             elif run.first < self._available_from:
                 self._available_from = run.first
             if run.marks is None:

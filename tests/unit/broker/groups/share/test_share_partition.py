@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from millstream.broker.groups.share.in_flight import ACQUIRED, AVAILABLE, FINISHED
 from millstream.broker.groups.share.saved_state import restored, to_bytes
-from millstream.broker.groups.share.settings import ShareSettings
 from millstream.broker.groups.share.share_partition import (
     ACCEPT,
     GAP,
@@ -21,6 +20,7 @@ from millstream.broker.groups.share.share_partition import (
     SharePartition,
 )
 from millstream.core.errors import RequestRefused
+from millstream.core.group_config import GroupConfig
 from millstream.core.kafka_errors import INVALID_RECORD_STATE, INVALID_REQUEST
 from tests.support.share_world import ShareWorld
 
@@ -28,7 +28,7 @@ LOCK = 30.0
 
 
 def partition(**changes: object) -> SharePartition:
-    return SharePartition(0, ShareSettings()._replace(**changes))  # type: ignore[arg-type]
+    return SharePartition(0, GroupConfig(**{f"share_{name}": value for name, value in changes.items()}))  # type: ignore[arg-type]
 
 
 def ack(first: int, last: int, *types: int) -> Acknowledgement:
@@ -46,7 +46,9 @@ def fetch(
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), limit=st.sampled_from((2, 3, 5, 10)))
 def test_it_agrees_with_a_model_of_single_records_and_finishes_each(seed: int, limit: int) -> None:
-    world = ShareWorld(seed, ShareSettings(partition_max_record_locks=40, delivery_count_limit=limit))
+    world = ShareWorld(
+        seed, GroupConfig(share_partition_max_record_locks=40, share_delivery_count_limit=limit)
+    )
     world.run(120)  # checks every record after each step
     world.settle()
 
@@ -78,7 +80,7 @@ def test_a_record_limit_cuts_a_batch_and_the_next_member_gets_the_rest() -> None
         share.acknowledge("n", [ack(2, 5, ACCEPT)], 0.0)
     assert refused.value.code == INVALID_RECORD_STATE
     share.acknowledge("m", [ack(0, 3, ACCEPT, RELEASE, REJECT, GAP)], 0.0)
-    assert [(run.first, run.last) for run in share.runs][0] == (1, 3)
+    assert (share.start_offset, share.runs[0].last) == (1, 3)
     assert fetch(share, LogBatch(0, 9)) == [Acquired(1, 1, 2), Acquired(8, 9, 1)]
 
 
@@ -138,7 +140,7 @@ def test_a_poison_record_ends_up_alone() -> None:
     batch = LogBatch(0, 99)
     while share.start_offset == 0:
         taken = fetch(share, batch, now=now)
-        assert len(taken) == 1 or taken[0].count <= 3
+        assert len(taken) == 1 or taken[0].deliveries <= 3
         if taken[0].first == 0:
             sizes.append(taken[0].last + 1)
             now += LOCK
