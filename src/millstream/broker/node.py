@@ -192,7 +192,7 @@ class Node:
         if not self.role.is_follower:  # a standby gets the losses that its leader records
             self.catalogue.losses.start_moves(log, start, self.catalogue.offsets, self.clock)
             if (topic := self.hosted.get(log.topic)) is not None:
-                self.share.on_log_start(topic.id_bytes, log.partition, start)
+                self.share_delivery.on_log_start(topic.id_bytes, log.partition, start)
 
     # Leading and following
 
@@ -231,20 +231,20 @@ class Node:
     def _role_changed(self) -> None:
         if self.role.is_follower:
             self.coordinator.close()
-            self.share.close()
+            self.share_delivery.close()
         else:
             self._open_groups()
 
     def _open_groups(self) -> None:
         self.coordinator = GroupCoordinator(self.catalogue, self.config, self.clock)
-        self.share = ShareDelivery(
+        self.share_delivery = ShareDelivery(
             self.catalogue.share_states,
             self,
             lambda group: self.coordinator.settings.of(group),
             lambda: self.config.group_share_max_share_sessions,
             self.clock,
         )
-        self.coordinator.share.on_drop = self.share.forget_group
+        self.coordinator.share.dropped = self.share_delivery.forget_group
 
     async def fence(self, by: str, node_id: int) -> None:
         """Another broker leads from now on; see ``Role.fence``."""
@@ -285,7 +285,7 @@ class Node:
 
     def drop_topic(self, topic: HostedTopic) -> None:
         self.backpressure.forget_topic(topic)
-        self.share.forget_topic(topic.id_bytes)
+        self.share_delivery.forget_topic(topic.id_bytes)
 
     def archived_prefix(self, topic: HostedTopic) -> tuple[str, int]:
         return self.archiving.to_remove(topic) if self.archiving is not None else ("", 0)
@@ -307,7 +307,7 @@ class Node:
         await known.set_broker_overrides(overrides, everywhere=everywhere)
         self.config = changed
         self.coordinator.set_config(changed)
-        self.share.configure_all()
+        self.share_delivery.configure_all()
         self.transactions.set_config(changed)
         if self.archiving is not None:
             self.archiving.config = changed
@@ -316,7 +316,7 @@ class Node:
         """Replace all of a group's own settings."""
         await self.catalogue.set_group_overrides(name, overrides)
         self.coordinator.alter_group(name)
-        self.share.configure(name)
+        self.share_delivery.configure(name)
 
     def _with_overrides(self, own: Mapping[str, str], everywhere: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self.configured, {**everywhere, **own})

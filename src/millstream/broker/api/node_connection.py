@@ -21,7 +21,7 @@ class NodeConnection(ClientConnection):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        self.node.share.disconnected(self)
+        self.node.share_delivery.disconnected(self)
 
     def look_up_quotas(self) -> None:
         super().look_up_quotas()

@@ -59,7 +59,7 @@ def describe_share_group_offsets(node: Node, request: Any, client: Client) -> An
 
 def _read_by(node: Node, group: str) -> list[tuple[str, list[int]]]:
     """The partitions that a group has begun to read, or that its members subscribe to."""
-    places: set[Partition] = set(node.share.places(group))
+    places: set[Partition] = set(node.share_delivery.places(group))
     if (known := node.coordinator.share.groups.get(group)) is not None:
         places |= {(topic, index) for topic, count in known.existing.values() for index in range(count)}
     found: dict[str, list[int]] = {}
@@ -74,7 +74,7 @@ def _described(node: Node, group: str, name: str, indexes: Iterable[int]) -> dic
     topic = node.catalogue.topics.get(name)
     partitions = []
     for index in sliced(indexes):
-        at = None if topic is None else node.share.describe(group, (topic.id.bytes, index))
+        at = None if topic is None else node.share_delivery.describe(group, (topic.id.bytes, index))
         partitions.append(
             {
                 "partition_index": index,
@@ -125,7 +125,7 @@ async def _alter(node: Node, name: str, offsets: dict[Partition, int]) -> None:
         node.coordinator.share.create(name)
         await node.coordinator.share.save(name)
         _check_movable(node, name)  # a member may have joined meanwhile
-        await node.share.alter(name, offsets)
+        await node.share_delivery.alter(name, offsets)
     except CatalogueFailed as error:
         raise RequestRefused(COORDINATOR_NOT_AVAILABLE, str(error)) from None
 
@@ -153,7 +153,7 @@ async def delete_share_group_offsets(node: Node, request: Any, client: Client) -
         if name not in node.coordinator.share.groups:
             raise RequestRefused(GROUP_ID_NOT_FOUND, f"Group {name} not found.")
         begun: dict[bytes, list[Partition]] = {}
-        for place in node.share.places(name):
+        for place in node.share_delivery.places(name):
             begun.setdefault(place[0], []).append(place)
         gone: list[Partition] = []
         responses = []
@@ -169,7 +169,7 @@ async def delete_share_group_offsets(node: Node, request: Any, client: Client) -
             told_id = None if told["error_code"] else _id(topic)
             responses.append({"topic_name": named.topic_name, "topic_id": told_id, **told})
         if gone:
-            await node.share.delete(name, gone)
+            await node.share_delivery.delete(name, gone)
     except CatalogueFailed as error:
         return {"error_code": COORDINATOR_NOT_AVAILABLE, "error_message": str(error), "responses": []}
     except RequestRefused as refused:

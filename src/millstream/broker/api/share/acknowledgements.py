@@ -55,7 +55,7 @@ def acknowledge(
     node: Node, group: str, member: str, given: Iterable[Given], *, renews: bool
 ) -> dict[Place, Outcome]:
     """Apply a request's acknowledgements, each partition by itself. They are saved once
-    ``node.share.saved()`` is done."""
+    ``node.share_delivery.saved()`` is done."""
     outcomes: dict[Place, Outcome] = {}
     for place, partition in given:
         if place in outcomes:
@@ -66,12 +66,12 @@ def acknowledge(
             batches = _read(partition.acknowledgement_batches, renews=renews)
             _check_place(node, place)
             if batches:
-                opened = node.share.find(group, place)
+                opened = node.share_delivery.find(group, place)
                 if opened is None:
                     raise RequestRefused(
                         UNKNOWN_TOPIC_OR_PARTITION, "the group has not begun to read this partition"
                     )
-                node.share.acknowledge(opened, member, batches)
+                node.share_delivery.acknowledge(opened, member, batches)
         except RequestRefused as refused:
             outcomes[place] = refused.code, str(refused)
     return outcomes
@@ -116,7 +116,7 @@ def not_saved(outcomes: dict[Place, Outcome], failure: BaseException) -> dict[Pl
 @serves(SHARE_ACKNOWLEDGE, versions=(1, 2))
 async def share_acknowledge(node: Node, request: Any, client: Client) -> Answer:
     group, member, epoch = request.group_id, request.member_id, request.share_session_epoch
-    share = node.share
+    share = node.share_delivery
     try:
         check_member(group, member)
         if epoch == FIRST_EPOCH:

@@ -119,7 +119,7 @@ class ShareFetchSlot(Slot):
             )
         named = places_of(request.topics)
         given = [(place, partition) for place, partition in named if partition.acknowledgement_batches]
-        sessions = node.share.sessions
+        sessions = node.share_delivery.sessions
         if epoch == FIRST_EPOCH:
             if given:
                 raise RequestRefused(INVALID_REQUEST, "the request that opens a session can't acknowledge")
@@ -141,11 +141,11 @@ class ShareFetchSlot(Slot):
                     for index in topic.partitions
                 ),
             )
-        self.committed = node.share.settings_of(self.group).share_isolation_level == "read_committed"
+        self.committed = node.share_delivery.settings_of(self.group).share_isolation_level == "read_committed"
         self._outcomes = acknowledge(node, self.group, self.member, given, renews=renews)
         if epoch == LAST_EPOCH:
-            node.share.release(sessions.find(self.group, self.member))
-        saving = node.share.saved() if given or epoch == LAST_EPOCH else None
+            node.share_delivery.release(sessions.find(self.group, self.member))
+        saving = node.share_delivery.saved() if given or epoch == LAST_EPOCH else None
         after = partial(self._finish, {}) if renews or epoch == LAST_EPOCH else self._look_first
         if saving is None:
             after()
@@ -154,7 +154,7 @@ class ShareFetchSlot(Slot):
 
     def _end_old_session(self) -> None:
         """A member that opens a session again has lost the old one: what it held is given back."""
-        share = self.connection.node.share
+        share = self.connection.node.share_delivery
         try:
             share.release(share.sessions.find(self.group, self.member))
         except RequestRefused:
@@ -193,7 +193,7 @@ class ShareFetchSlot(Slot):
         self._is_waiting = True
         for place in session.partitions:
             topic = node.hosted.get(place[0])
-            opened = node.share.open(self.group, place)
+            opened = node.share_delivery.open(self.group, place)
             if topic is not None and opened is not None:
                 partition = topic.partitions[place[1]]
                 partition.add_waiter(self)
@@ -280,7 +280,7 @@ class ShareFetchSlot(Slot):
         log = topic.partitions[place[1]].log
         if log.offline is not None:
             return ShareFetched(place[1], log.offline.code, str(log.offline))
-        opened = node.share.open(self.group, place)
+        opened = node.share_delivery.open(self.group, place)
         if opened is None or (share := opened.share) is None:
             return None
         offset = share.next_offset()
@@ -314,7 +314,7 @@ class ShareFetchSlot(Slot):
             batch_size=request.batch_size,
             by_record=self.version >= _RENEW_FROM and request.share_acquire_mode == _BY_RECORD,
         )
-        node.share.given_out(opened)
+        node.share_delivery.given_out(opened)
         if not taken:
             return None
         sent = around(records, found, taken)
@@ -363,7 +363,9 @@ class ShareFetchSlot(Slot):
         self.abandon()
         lock_ms = 0
         if not error:
-            lock_ms = self.connection.node.share.settings_of(self.group).share_record_lock_duration_ms
+            lock_ms = self.connection.node.share_delivery.settings_of(
+                self.group
+            ).share_record_lock_duration_ms
         parts, size = frame_answer(
             self.correlation_id, share_fetch_answer(error, message, lock_ms, topics), tags=True
         )

@@ -28,8 +28,6 @@ class ShareCoordinator:
     """The members of all share groups of one broker."""
 
     kind = ShareGroup.kind
-    on_drop: Callable[[str], None] | None = None
-    """Called when a group is about to be deleted."""
 
     def __init__(
         self, directory: GroupDirectory, settings: GroupSettings, clock: Clock, topics: Topics
@@ -40,6 +38,7 @@ class ShareCoordinator:
         self._settings = settings
         self._clock = clock
         self._topics = topics
+        self.dropped: Callable[[str], None] = lambda name: None  # called when a group is removed
         directory.register(self)
 
     def heartbeat(self, name: str, beat: ShareHeartbeat) -> ShareBeat | asyncio.Future[ShareBeat]:
@@ -108,9 +107,8 @@ class ShareCoordinator:
         self._kept.keep(name)
 
     def drop(self, name: str) -> None:
-        if self.on_drop is not None:
-            self.on_drop(name)
         self._kept.drop(name)
+        self.dropped(name)
 
     def close(self) -> None:
         self._kept.close()
