@@ -1,4 +1,4 @@
-"""A member of a share group that speaks the protocol request by request, over a server's own connection."""
+"""A member of a share group that speaks the protocol request by request."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ from typing import Any
 from tests.support.fake_peer import FakePeer
 from tests.support.wire_client import answer, request
 
-SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
+SHARE_GROUP_HEARTBEAT, SHARE_FETCH, SHARE_ACKNOWLEDGE = 76, 78, 79
 Range = tuple[int, int, Sequence[int]]  # first and last offset, acknowledgement types
 
 
-class ShareMember:
-    """One member and its session. It counts its epochs itself, unless a request says otherwise."""
+class ShareRequests:
+    """The requests of one member and its session. It counts its epochs, unless a request says otherwise."""
 
-    def __init__(self, peer: FakePeer, topic: uuid.UUID, *, group: str = "g", member: str = "m") -> None:
-        self.peer = peer
+    def __init__(self, topic: uuid.UUID, *, group: str = "g", member: str = "m") -> None:
         self.topic = topic
         self.group = group
         self.member = member
         self.epoch = 0
-        self._sent = 0
+        self.sent = 0
 
-    async def fetch(self, *partitions: int, **fields: Any) -> Any:
-        """The response to a ShareFetch, or with ``given`` to one that also acknowledges."""
-        self.send_fetch(*partitions, **fields)
-        return await self.fetched(fields.get("version", 2))
+    def join(self, topic: str) -> bytes:
+        """A heartbeat that joins the group, with a subscription to a topic of this name."""
+        self.sent += 1
+        return request(
+            SHARE_GROUP_HEARTBEAT,
+            1,
+            self.sent,
+            group_id=self.group,
+            member_id=self.member,
+            member_epoch=0,
+            rack_id=None,
+            subscribed_topic_names=[topic],
+        )
 
-    def send_fetch(
+    def fetch(
         self,
         *partitions: int,
         given: Mapping[int, Sequence[Range]] | None = None,
@@ -38,10 +46,11 @@ class ShareMember:
         wait: int = 0,
         forget: Sequence[int] = (),
         **fields: Any,
-    ) -> None:
+    ) -> bytes:
         given = given or {}
         forgotten = [{"topic_id": self.topic, "partitions": list(forget)}] if forget else []
-        self._send(
+        renews = bool(fields.get("is_renew_ack"))
+        return self._request(
             SHARE_FETCH,
             version,
             epoch,
@@ -49,30 +58,26 @@ class ShareMember:
             given,
             **{
                 "max_wait": wait,
-                "min_bytes": 0 if fields.get("is_renew_ack") else 1,
-                "max_bytes": 0 if fields.get("is_renew_ack") else 1 << 20,
-                "max_records": 0 if fields.get("is_renew_ack") else 500,
+                "min_bytes": 0 if renews else 1,
+                "max_bytes": 0 if renews else 1 << 20,
+                "max_records": 0 if renews else 500,
                 "batch_size": 500,
                 "forgotten_topics_data": forgotten,
                 **fields,
             },
         )
 
-    async def fetched(self, version: int = 2) -> Any:
-        return answer(SHARE_FETCH, version, (await self.peer.answers(self._sent))[-1])[1]
-
-    async def acknowledge(
+    def acknowledge(
         self,
         given: Mapping[int, Sequence[Range]],
         *,
         version: int = 2,
         epoch: int | None = None,
         **fields: Any,
-    ) -> Any:
-        self._send(SHARE_ACKNOWLEDGE, version, epoch, list(given), given, **fields)
-        return answer(SHARE_ACKNOWLEDGE, version, (await self.peer.answers(self._sent))[-1])[1]
+    ) -> bytes:
+        return self._request(SHARE_ACKNOWLEDGE, version, epoch, list(given), given, **fields)
 
-    def _send(
+    def _request(
         self,
         api_key: int,
         version: int,
@@ -80,8 +85,8 @@ class ShareMember:
         partitions: Sequence[int],
         given: Mapping[int, Sequence[Range]],
         **fields: Any,
-    ) -> None:
-        self._sent += 1
+    ) -> bytes:
+        self.sent += 1
         named = [
             {
                 "partition_index": index,
@@ -92,22 +97,42 @@ class ShareMember:
             }
             for index in partitions
         ]
-        self.peer.give(
-            request(
-                api_key,
-                version,
-                self._sent,
-                **{
-                    "group_id": self.group,
-                    "member_id": self.member,
-                    "share_session_epoch": self.epoch if epoch is None else epoch,
-                    "topics": [{"topic_id": self.topic, "partitions": named}] if named else [],
-                    **fields,
-                },
-            )
+        data = request(
+            api_key,
+            version,
+            self.sent,
+            **{
+                "group_id": self.group,
+                "member_id": self.member,
+                "share_session_epoch": self.epoch if epoch is None else epoch,
+                "topics": [{"topic_id": self.topic, "partitions": named}] if named else [],
+                **fields,
+            },
         )
         if epoch is None:
             self.epoch += 1
+        return data
+
+
+class ShareMember(ShareRequests):
+    """The same, over a connection within this process."""
+
+    def __init__(self, peer: FakePeer, topic: uuid.UUID, *, group: str = "g", member: str = "m") -> None:
+        super().__init__(topic, group=group, member=member)
+        self.peer = peer
+
+    async def fetches(self, *partitions: int, version: int = 2, **fields: Any) -> Any:
+        self.peer.give(self.fetch(*partitions, version=version, **fields))
+        return await self.fetched(version)
+
+    async def fetched(self, version: int = 2) -> Any:
+        return answer(SHARE_FETCH, version, (await self.peer.answers(self.sent))[-1])[1]
+
+    async def acknowledges(
+        self, given: Mapping[int, Sequence[Range]], *, version: int = 2, **fields: Any
+    ) -> Any:
+        self.peer.give(self.acknowledge(given, version=version, **fields))
+        return answer(SHARE_ACKNOWLEDGE, version, (await self.peer.answers(self.sent))[-1])[1]
 
 
 def acquired(response: Any, partition: int = 0) -> list[tuple[int, int, int]]:

@@ -36,6 +36,9 @@ class ShareStates:
         """A group's partitions, by topic id and number. Empty if it has none."""
         return self._states.get(group, {})
 
+    def groups(self) -> list[str]:
+        return list(self._states)
+
     def save(self, states: Mapping[ShareKey, SavedShare]) -> asyncio.Future[None]:
         """Replace the states of these partitions. Those of deleted topics are left out."""
 

@@ -14,6 +14,7 @@ from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
+    GROUP_ID_NOT_FOUND,
     INVALID_REQUEST,
     INVALID_SHARE_SESSION_EPOCH,
     KAFKA_STORAGE_ERROR,
@@ -31,12 +32,15 @@ Outcome = tuple[int, str | None]  # an error code, and why
 Given = tuple[Place, Any]  # a partition, and its acknowledgement batches
 
 
-def check_member(group: str | None, member: str | None) -> None:
-    """Raises RequestRefused if the request does not say who sends it."""
+def check_member(node: Node, group: str | None, member: str | None) -> None:
+    """Raises RequestRefused if the request does not come from a member of a share group. Whether it still is
+    one is not checked: what it holds is its own until the locks run out."""
     if group is None:
         raise RequestRefused(INVALID_REQUEST, "the group id is missing")
     if not member or len(member) > _LONGEST_MEMBER_ID:
         raise RequestRefused(INVALID_REQUEST, f"a member id has 1 to {_LONGEST_MEMBER_ID} characters")
+    if group not in node.coordinator.share.groups:
+        raise RequestRefused(GROUP_ID_NOT_FOUND, f"there is no share group {group}")
 
 
 def places_of(topics: Iterable[Any]) -> list[Given]:
@@ -118,7 +122,7 @@ async def share_acknowledge(node: Node, request: Any, client: Client) -> Answer:
     group, member, epoch = request.group_id, request.member_id, request.share_session_epoch
     share = node.share_delivery
     try:
-        check_member(group, member)
+        check_member(node, group, member)
         if epoch == FIRST_EPOCH:
             raise RequestRefused(
                 INVALID_SHARE_SESSION_EPOCH, "ShareFetch opens sessions, not ShareAcknowledge"

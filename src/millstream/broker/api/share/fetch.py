@@ -109,7 +109,7 @@ class ShareFetchSlot(Slot):
         """Raises RequestRefused if nothing was done."""
         request, node = self.request, self.connection.node
         epoch = request.share_session_epoch
-        check_member(request.group_id, request.member_id)
+        check_member(node, request.group_id, request.member_id)
         renews = self.version >= _RENEW_FROM and request.is_renew_ack
         if renews and (
             request.max_bytes or request.min_bytes or request.max_records or request.max_wait.total_seconds()

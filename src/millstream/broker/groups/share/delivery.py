@@ -101,6 +101,7 @@ class ShareDelivery:
         self._dirty: dict[ShareLog, None] = {}
         self._next_save: asyncio.Future[None] | None = None  # done with the save that follows
         self._is_saving = False
+        self.save_errors = 0
         self._retry_at = inf  # after a save that failed
         self._opening: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -180,7 +181,12 @@ class ShareDelivery:
     def of_group(self, group: str) -> list[ShareLog]:
         return list(self._groups.get(group, {}).values())
 
+    def begun(self) -> list[tuple[str, Place]]:
+        """The partitions that groups have begun to read, of all groups."""
+        return [(group, place) for group in self._states.groups() for place in self._states.of(group)]
+
     def __len__(self) -> int:
+        """The number of partitions in memory."""
         return sum(map(len, self._groups.values()))
 
     # Requests
@@ -254,6 +260,7 @@ class ShareDelivery:
     ) -> None:
         self._is_saving = False
         if failure is not None:
+            self.save_errors += 1
             self._dirty = {**dirty, **self._dirty}
             self._retry_at = self._clock.monotonic() + RETRY_AFTER
             if not waiting.done():

@@ -15,6 +15,7 @@ from millstream.broker.server import Server
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
 from millstream.core.kafka_errors import (
+    GROUP_ID_NOT_FOUND,
     INVALID_RECORD_STATE,
     INVALID_REQUEST,
     INVALID_SHARE_SESSION_EPOCH,
@@ -39,6 +40,7 @@ async def begin(server: Server, **settings: str) -> None:
     """The group "g" reads from the start."""
     own = {name.replace("_", "."): value for name, value in settings.items()}
     await server.node.alter_group("g", {**EARLIEST, **own})
+    server.node.coordinator.share.create("g")
 
 
 def append(server: Server, batch: bytearray, partition: int = 0) -> None:
@@ -67,7 +69,7 @@ def member(server: Server, connect: Connect, name: str = "m") -> ShareMember:
 async def joined(server: Server, connect: Connect, name: str = "m", *partitions: int) -> ShareMember:
     """A member with a session, whose partitions are ready."""
     found = member(server, connect, name)
-    await found.fetch(*(partitions or (0,)), max_records=0)
+    await found.fetches(*(partitions or (0,)), max_records=0)
     for index in partitions or (0,):
         server.node.share_delivery.open("g", (found.topic.bytes, index))
     async with asyncio.timeout(20):
@@ -86,15 +88,15 @@ def test_records_are_given_out_acknowledged_and_not_given_out_again(version: int
         await begin(server)
         await append_plain(server, b"a", b"b", b"c")
         one = await joined(server, connect)
-        response = await one.fetch(version=version)
+        response = await one.fetches(version=version)
         assert response.acquisition_lock_timeout.total_seconds() == 30
         assert acquired(response) == [(0, 2, 1)]
         assert [batch.base_offset for _, batch in batches(partition_of(response).records)] == [0]
-        answer = await one.acknowledge({0: [(0, 2, [ACCEPT])]}, version=version)
+        answer = await one.acknowledges({0: [(0, 2, [ACCEPT])]}, version=version)
         assert partition_of(answer).error_code.value == 0
-        assert acquired(await one.fetch(version=version)) == []
+        assert acquired(await one.fetches(version=version)) == []
         other = await joined(server, connect, "n")
-        assert acquired(await other.fetch(version=version)) == []
+        assert acquired(await other.fetches(version=version)) == []
 
     with_server(steps)
 
@@ -104,11 +106,11 @@ def test_acknowledgements_ride_on_a_fetch_and_their_partitions_are_always_in_the
         await begin(server)
         await append_plain(server, b"a", b"b")
         one = await joined(server, connect)
-        await one.fetch()
-        response = await one.fetch(given={0: [(0, 1, [REJECT, RELEASE])]})
+        await one.fetches()
+        response = await one.fetches(given={0: [(0, 1, [REJECT, RELEASE])]})
         assert partition_of(response).acknowledge_error_code == 0
         assert acquired(response) == [(1, 1, 2)]
-        assert acquired(await one.fetch()) == [], "a partition without news is left out"
+        assert acquired(await one.fetches()) == [], "a partition without news is left out"
 
     with_server(steps)
 
@@ -122,16 +124,16 @@ def test_a_fetch_waits_for_records_that_come_or_come_back(wake: str) -> None:
         holder = await joined(server, connect, "holder")
         if wake != "append":
             await append_plain(server, b"a")
-            assert acquired(await holder.fetch()) == [(0, 0, 1)]
+            assert acquired(await holder.fetches()) == [(0, 0, 1)]
         one = await joined(server, connect)
-        one.send_fetch(wait=60_000)
+        one.peer.give(one.fetch(wait=60_000))
         await asyncio.sleep(0.01)
         one.peer.take()
         assert not one.peer.connection.is_idle, "it waits"
         if wake == "append":
             await append_plain(server, b"a")
         elif wake == "release":
-            await holder.acknowledge({0: [(0, 0, [RELEASE])]})
+            await holder.acknowledges({0: [(0, 0, [RELEASE])]})
         else:
             clock.advance(31)
             server.node.share_delivery.tick(clock.monotonic())
@@ -145,17 +147,17 @@ def test_what_a_member_holds_comes_back_when_its_session_or_its_connection_ends(
         await begin(server)
         await append_plain(server, b"a", b"b")
         one = await joined(server, connect)
-        assert acquired(await one.fetch()) == [(0, 1, 1)]
-        ended = await one.acknowledge({0: [(0, 0, [ACCEPT])]}, epoch=-1)
+        assert acquired(await one.fetches()) == [(0, 1, 1)]
+        ended = await one.acknowledges({0: [(0, 0, [ACCEPT])]}, epoch=-1)
         assert partition_of(ended).error_code.value == 0
-        assert (await one.fetch()).error_code.value == SHARE_SESSION_NOT_FOUND
+        assert (await one.fetches()).error_code.value == SHARE_SESSION_NOT_FOUND
         two = await joined(server, connect, "two")
-        assert acquired(await two.fetch()) == [(1, 1, 2)]
+        assert acquired(await two.fetches()) == [(1, 1, 2)]
         two.peer.close()
         assert len(server.node.share_delivery.sessions) == 0
         three = await joined(server, connect, "three")
-        assert acquired(await three.fetch()) == [(1, 1, 3)]
-        last = await three.fetch(epoch=-1, given={0: [(1, 1, [ACCEPT])]})
+        assert acquired(await three.fetches()) == [(1, 1, 3)]
+        last = await three.fetches(epoch=-1, given={0: [(1, 1, [ACCEPT])]})
         assert partition_of(last).acknowledge_error_code == 0
         assert acquired(last) == []
 
@@ -166,20 +168,23 @@ def test_epochs_of_sessions() -> None:
     async def steps(server: Server, connect: Connect) -> None:
         await begin(server)
         one = member(server, connect)
-        assert (await one.fetch(0, epoch=1)).error_code.value == SHARE_SESSION_NOT_FOUND
-        assert (await one.fetch(0, epoch=-1)).error_code.value == SHARE_SESSION_NOT_FOUND
-        assert (await one.acknowledge({}, epoch=0)).error_code.value == INVALID_SHARE_SESSION_EPOCH
-        refused = await one.fetch(epoch=0, given={0: [(0, 0, [ACCEPT])]})
+        assert (await one.fetches(0, epoch=1)).error_code.value == SHARE_SESSION_NOT_FOUND
+        assert (await one.fetches(0, epoch=-1)).error_code.value == SHARE_SESSION_NOT_FOUND
+        assert (await one.acknowledges({}, epoch=0)).error_code.value == INVALID_SHARE_SESSION_EPOCH
+        refused = await one.fetches(epoch=0, given={0: [(0, 0, [ACCEPT])]})
         assert refused.error_code.value == INVALID_REQUEST
-        first = await one.fetch(0, 1)
+        first = await one.fetches(0, 1)
         assert [p.partition_index for p in first.responses[0].partitions] == [0, 1]
-        assert (await one.fetch(epoch=7)).error_code.value == INVALID_SHARE_SESSION_EPOCH
-        assert (await one.acknowledge({}, epoch=7)).error_code.value == INVALID_SHARE_SESSION_EPOCH
-        assert (await one.acknowledge({})).error_code.value == 0
-        assert (await one.fetch()).error_code.value == 0
+        assert (await one.fetches(epoch=7)).error_code.value == INVALID_SHARE_SESSION_EPOCH
+        assert (await one.acknowledges({}, epoch=7)).error_code.value == INVALID_SHARE_SESSION_EPOCH
+        assert (await one.acknowledges({})).error_code.value == 0
+        assert (await one.fetches()).error_code.value == 0
         for nobody in ("", "x" * 37):
             one.member = nobody
-            assert (await one.fetch(epoch=0)).error_code.value == INVALID_REQUEST
+            assert (await one.fetches(epoch=0)).error_code.value == INVALID_REQUEST
+        one.member, one.group = "m", "another"
+        assert (await one.fetches(epoch=0)).error_code.value == GROUP_ID_NOT_FOUND
+        assert (await one.acknowledges({}, epoch=1)).error_code.value == GROUP_ID_NOT_FOUND
 
     with_server(steps)
 
@@ -190,15 +195,15 @@ def test_partitions_join_and_leave_a_session() -> None:
         await append_plain(server, b"a")
         await append_plain(server, b"b", partition=1)
         one = await joined(server, connect, "m", 0, 1)
-        both = await one.fetch()
+        both = await one.fetches()
         assert (acquired(both, 0), acquired(both, 1)) == ([(0, 0, 1)], [(0, 0, 1)])
-        await one.fetch(forget=[1])
+        await one.fetches(forget=[1])
         await append_plain(server, b"c")
         await append_plain(server, b"d", partition=1)
-        now = await one.fetch()
+        now = await one.fetches()
         assert (acquired(now, 0), acquired(now, 1)) == ([(1, 1, 1)], [])
         # Named only to acknowledge, it joins again.
-        again = await one.fetch(given={1: [(0, 0, [ACCEPT])]})
+        again = await one.fetches(given={1: [(0, 0, [ACCEPT])]})
         assert partition_of(again, 1).acknowledge_error_code == 0
         assert acquired(again, 1) == [(1, 1, 1)]
 
@@ -225,13 +230,13 @@ def test_wrong_acknowledgements_change_nothing(given: Any, error: int) -> None:
         await append_plain(server, b"a", b"b", b"c")
         await append_plain(server, b"d")
         one = await joined(server, connect)
-        assert acquired(await one.fetch(max_records=1)) == [(0, 2, 1)]
+        assert acquired(await one.fetches(max_records=1)) == [(0, 2, 1)]
         other = await joined(server, connect, "other")
-        assert acquired(await other.fetch()) == [(3, 3, 1)]
-        assert partition_of(await one.acknowledge({0: given})).error_code.value == error
-        answer = await one.fetch(given={0: given})
+        assert acquired(await other.fetches()) == [(3, 3, 1)]
+        assert partition_of(await one.acknowledges({0: given})).error_code.value == error
+        answer = await one.fetches(given={0: given})
         assert partition_of(answer).acknowledge_error_code == error
-        fine = await one.acknowledge({0: [(0, 2, [ACCEPT, GAP, RELEASE])]})
+        fine = await one.acknowledges({0: [(0, 2, [ACCEPT, GAP, RELEASE])]})
         assert partition_of(fine).error_code.value == 0
 
     with_server(steps)
@@ -241,12 +246,12 @@ def test_unknown_topics_and_partitions() -> None:
     async def steps(server: Server, connect: Connect) -> None:
         await begin(server)
         one = await joined(server, connect)
-        wrong = await one.acknowledge({9: [(0, 0, [ACCEPT])]})
+        wrong = await one.acknowledges({9: [(0, 0, [ACCEPT])]})
         assert partition_of(wrong, 9).error_code.value == UNKNOWN_TOPIC_OR_PARTITION
-        read = await one.fetch(9, wait=60_000)
+        read = await one.fetches(9, wait=60_000)
         assert partition_of(read, 9).error_code.value == UNKNOWN_TOPIC_OR_PARTITION
-        await one.fetch(forget=[9])
-        one.send_fetch(wait=60_000)
+        await one.fetches(forget=[9])
+        one.peer.give(one.fetch(wait=60_000))
         await asyncio.sleep(0)
         await server.node.topic_admin.delete("t")
         gone = await one.fetched()
@@ -264,18 +269,18 @@ def test_a_renewal_fetches_nothing_and_must_not_ask_for_anything() -> None:
         await begin(server)
         await append_plain(server, b"a", b"b")
         one = await joined(server, connect)
-        await one.fetch()
+        await one.fetches()
         await append_plain(server, b"c")
         given = {0: [(0, 1, [RENEW])]}
-        refused = await one.fetch(epoch=one.epoch, is_renew_ack=True, max_bytes=1, given=given)
+        refused = await one.fetches(epoch=one.epoch, is_renew_ack=True, max_bytes=1, given=given)
         assert refused.error_code.value == INVALID_REQUEST
         clock.advance(20)
-        renewed = await one.fetch(is_renew_ack=True, given=given)
+        renewed = await one.fetches(is_renew_ack=True, given=given)
         assert partition_of(renewed).acknowledge_error_code == 0
         assert acquired(renewed) == []
         clock.advance(20)
         server.node.share_delivery.tick(clock.monotonic())
-        fine = await one.acknowledge({0: [(0, 1, [ACCEPT])]})
+        fine = await one.acknowledges({0: [(0, 1, [ACCEPT])]})
         assert partition_of(fine).error_code.value == 0
 
     with_server(steps, clock=clock)
@@ -287,11 +292,11 @@ def test_a_record_limit_sends_the_whole_batch_and_gives_out_a_part_of_it() -> No
         await append_plain(server, b"a", b"b", b"c")
         await append_plain(server, b"d")
         one = await joined(server, connect)
-        response = await one.fetch(share_acquire_mode=1, max_records=2)
+        response = await one.fetches(share_acquire_mode=1, max_records=2)
         assert acquired(response) == [(0, 1, 1)]
         assert [batch.last_offset for _, batch in batches(partition_of(response).records)] == [2]
         other = await joined(server, connect, "other")
-        assert acquired(await other.fetch(share_acquire_mode=1, max_records=2)) == [(2, 3, 1)]
+        assert acquired(await other.fetches(share_acquire_mode=1, max_records=2)) == [(2, 3, 1)]
 
     with_server(steps)
 
@@ -308,12 +313,12 @@ def test_aborted_records_markers_and_open_transactions(level: str) -> None:
         append(server, a_transactional_batch(2, b"d", producer=7, at=server.clock.now_ms()))
         await asyncio.sleep(0)
         one = await joined(server, connect)
-        first = acquired(await one.fetch())
+        first = acquired(await one.fetches())
         if level == "read_uncommitted":
             assert first == [(0, 2, 1), (4, 4, 1)]
             return
         assert first == [(2, 2, 1)]
-        one.send_fetch(wait=60_000)
+        one.peer.give(one.fetch(wait=60_000))
         await asyncio.sleep(0.01)
         partition.append_marker(server.turn, 7, 0, commit=True, coordinator_epoch=0)
         assert acquired(await one.fetched()) == [(4, 4, 1)]
@@ -328,7 +333,7 @@ def test_where_a_new_group_begins(reset: str, expected: int) -> None:
     clock = ManualClock()
 
     async def steps(server: Server, connect: Connect) -> None:
-        await server.node.alter_group("g", {"share.auto.offset.reset": reset})
+        await begin(server, share_auto_offset_reset=reset)
         for _ in range(3):
             clock.advance(50)
             await append_plain(server, b"x")
@@ -348,12 +353,14 @@ def test_one_session_too_many_is_told_after_its_waiting_time() -> None:
     async def steps(server: Server, connect: Connect) -> None:
         await begin(server)
         one = await joined(server, connect)
-        assert (await member(server, connect, "two").fetch(0)).error_code.value == SHARE_SESSION_LIMIT_REACHED
-        late = await member(server, connect, "three").fetch(0, wait=20)
+        assert (
+            await member(server, connect, "two").fetches(0)
+        ).error_code.value == SHARE_SESSION_LIMIT_REACHED
+        late = await member(server, connect, "three").fetches(0, wait=20)
         assert late.error_code.value == SHARE_SESSION_LIMIT_REACHED
         again = ShareMember(one.peer, one.topic)
-        again._sent = one._sent
-        assert (await again.fetch(0)).error_code.value == 0, "its own session is replaced"
+        again.sent = one.sent
+        assert (await again.fetches(0)).error_code.value == 0, "its own session is replaced"
 
     with_server(steps, config=config)
 
@@ -365,7 +372,7 @@ def test_an_acknowledgement_that_could_not_be_saved_is_not_confirmed(tmp_path: P
         await begin(server)
         await append_plain(server, b"a", b"b")
         one = await joined(server, connect)
-        await one.fetch()
+        await one.fetches()
         states, save = server.node.catalogue.share_states, server.node.catalogue.share_states.save
 
         def failing(_: Any) -> Any:
@@ -374,10 +381,10 @@ def test_an_acknowledgement_that_could_not_be_saved_is_not_confirmed(tmp_path: P
             raise CatalogueFailed("the disk is full")
 
         states.save = failing  # type: ignore[method-assign]
-        failed = await one.acknowledge({0: [(0, 0, [ACCEPT])]})
+        failed = await one.acknowledges({0: [(0, 0, [ACCEPT])]})
         assert partition_of(failed).error_code.value == KAFKA_STORAGE_ERROR
         states.save = save  # type: ignore[method-assign]
-        fine = await one.acknowledge({0: [(1, 1, [ACCEPT])]})
+        fine = await one.acknowledges({0: [(1, 1, [ACCEPT])]})
         assert partition_of(fine).error_code.value == 0
         assert next(iter(states.of("g").values())).start_offset == 2, "the next save is of all of it"
 
@@ -391,12 +398,13 @@ def test_a_restart_goes_on_with_what_was_acknowledged(tmp_path: Path) -> None:
         await begin(server)
         await append_plain(server, b"a", b"b", b"c", b"d")
         one = await joined(server, connect)
-        await one.fetch()
-        await one.acknowledge({0: [(0, 2, [RELEASE, ACCEPT, REJECT])]})
+        await one.fetches()
+        await one.acknowledges({0: [(0, 2, [RELEASE, ACCEPT, REJECT])]})
 
     async def after(server: Server, connect: Connect) -> None:
+        server.node.coordinator.share.create("g")  # it had no members, so nothing is kept of it
         one = await joined(server, connect)
-        assert acquired(await one.fetch()) == [(0, 0, 2), (3, 3, 2)], (
+        assert acquired(await one.fetches()) == [(0, 0, 2), (3, 3, 2)], (
             "the shutdown gave back 3, once delivered"
         )
 
@@ -413,7 +421,7 @@ def test_large_batches_stay_in_their_file(tmp_path: Path) -> None:
         await append_plain(server, value)
         await append_plain(server, value)
         one = await joined(server, connect)
-        response = await one.fetch()
+        response = await one.fetches()
         assert acquired(response) == [(0, 1, 1)]
         assert [batch.base_offset for _, batch in batches(partition_of(response).records)] == [0, 1]
 
