@@ -15,10 +15,13 @@ from millstream.core.kafka_errors import NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER
 from millstream.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    ALTER_SHARE_GROUP_OFFSETS,
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
     DELETE_GROUPS,
+    DELETE_SHARE_GROUP_OFFSETS,
     DESCRIBE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
     HEARTBEAT,
@@ -31,6 +34,8 @@ from millstream.wire.api_keys import (
     OFFSET_FETCH,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
 )
@@ -97,6 +102,10 @@ def _of_described_groups(request: Any, version: int) -> Answer:
     return {"groups": [{"group_id": name, **_ERROR} for name in request.group_ids]}
 
 
+def _of_share_offsets(request: Any, version: int) -> Answer:
+    return {"groups": [{"group_id": group.group_id, **_ERROR} for group in request.groups]}
+
+
 def _of_deleted_groups(request: Any, version: int) -> Answer:
     return {"results": [{"group_id": name, **_ERROR} for name in request.groups_names]}
 
@@ -145,4 +154,9 @@ REFUSED: dict[int, Callable[[Any, int], Answer]] = {
     SHARE_ACKNOWLEDGE: _of_share_session,
     CONSUMER_GROUP_HEARTBEAT: _of_all,
     CONSUMER_GROUP_DESCRIBE: _of_described_groups,
+    SHARE_GROUP_HEARTBEAT: _of_all,
+    SHARE_GROUP_DESCRIBE: _of_described_groups,
+    DESCRIBE_SHARE_GROUP_OFFSETS: _of_share_offsets,
+    ALTER_SHARE_GROUP_OFFSETS: _of_all,
+    DELETE_SHARE_GROUP_OFFSETS: _of_all,
 }

@@ -31,6 +31,8 @@ _FIELDS: dict[int, dict[str, Any]] = {
     42: {"groups_names": ["g"]},
     65: {"transactional_ids": ["x"]},
     69: {"group_ids": ["g"]},
+    77: {"group_ids": ["g"]},
+    90: {"groups": [{"group_id": "g", "topics": None}]},
 }
 
 

@@ -1,5 +1,5 @@
 """Share groups (KIP-932): topics whose records are given out one by one and acknowledged one by one. May
-import ``core`` and ``broker.groups``.
+import ``core``, ``log``, ``broker.catalogue`` and ``broker.groups``.
 
 Membership: ``group`` is the state machine of one group's members, ``assignor`` decides which partitions each
 member reads, ``snapshot`` is how the catalogue keeps the members, and ``coordinator`` connects the groups to

@@ -21,9 +21,11 @@ from millstream.core.clock import Clock
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND
 
+_FIRST_EPOCH = 1  # of a group that nobody has joined yet, as in Kafka
+
 
 class ShareCoordinator:
-    """All share groups of one broker."""
+    """The members of all share groups of one broker."""
 
     kind = ShareGroup.kind
 
@@ -62,7 +64,7 @@ class ShareCoordinator:
         group = self.groups.get(name)
         if group is None:
             self._check_name(name)
-            group = ShareGroup(name, self._topics)
+            group = ShareGroup(name, self._topics, epoch=_FIRST_EPOCH)
             self._apply_settings(group)
             self._kept.add(group)
         return group

@@ -47,9 +47,9 @@ def test_an_epoch_is_written_down_before_it_is_answered(desk: Desk) -> None:
         ]
         assert desk.catalogue.group_states == {}
         answers = await asyncio.gather(*beats)  # type: ignore[arg-type]
-        assert [answer.epoch for answer in answers] == list(range(1, 21))
+        assert [answer.epoch for answer in answers] == list(range(2, 22))
         assert '"m19"' in desk.catalogue.group_states["g"]
-        again = ShareHeartbeat("m19", 20)
+        again = ShareHeartbeat("m19", 21)
         assert isinstance(desk.coordinator.share.heartbeat("g", again), ShareBeat)  # nothing to write
 
     desk.run(steps())
@@ -60,11 +60,11 @@ def test_a_restarted_broker_goes_on_with_the_same_members(
 ) -> None:
     path = tmp_path / "catalogue.db"
     desk = Desk(clock, run, path)
-    assert share(desk, "x", 0).epoch == 1
+    assert share(desk, "x", 0).epoch == 2
     desk.close()
     desk = Desk(clock, run, path)
     assert desk.kind == "share"
-    assert share(desk, "x", 1) == ShareBeat("x", 1, None, 1)
+    assert share(desk, "x", 2) == ShareBeat("x", 2, None, 1)
     desk.pass_time(45)
     assert desk.coordinator.share.groups["g"].is_empty
     desk.close()
@@ -113,7 +113,7 @@ def test_a_groups_own_settings_hold_from_now_on(desk: Desk) -> None:
     share(desk, "x", 0)
     desk.do(desk.catalogue.set_group_overrides, "g", {"share.session.timeout.ms": "60000"})
     desk.coordinator.alter_group("g")
-    share(desk, "x", 1)
+    share(desk, "x", 2)
     desk.pass_time(59)
     assert not desk.coordinator.share.groups["g"].is_empty
     desk.pass_time(1)
@@ -124,7 +124,7 @@ def test_a_broker_that_shuts_down_sends_members_elsewhere(desk: Desk) -> None:
     share(desk, "x", 0)
     desk.coordinator.close()
     with refused(COORDINATOR_NOT_AVAILABLE):
-        share(desk, "x", 1)
+        share(desk, "x", 2)
 
 
 def test_an_empty_share_group_stays_after_the_retention_of_offsets(desk: Desk) -> None:
