@@ -97,7 +97,7 @@ class Member:
         """Tell the program to stop, and wait until it has left the group."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        code = self._process.wait(90)
+        code = self._process.wait(400)
         self._lines.join()
         self._words.join()
         assert code == 0, "".join(self._said)

@@ -12,7 +12,7 @@ from millstream.broker.groups.share.sessions import FIRST_EPOCH, LAST_EPOCH, Pla
 from millstream.broker.groups.share.share_partition import RENEW, Acknowledgement
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
     GROUP_ID_NOT_FOUND,
@@ -95,7 +95,7 @@ async def _on_copies(node: Node, saved: asyncio.Future[None], copies: int) -> No
     await node.in_sync.have_catalogue(copies)
 
 
-def _topic_of(node: Node, place: Place) -> HostedTopic:
+def _topic_of(node: Node, place: Place) -> LocalTopic:
     """The topic of a partition that exists. Raises RequestRefused."""
     topic = node.hosted.get(place[0])
     if topic is None:
