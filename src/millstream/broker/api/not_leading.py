@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millstream.core.kafka_errors import NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, SHARE_SESSION_NOT_FOUND
+from millstream.core.kafka_errors import (
+    NONE,
+    NOT_COORDINATOR,
+    NOT_LEADER_OR_FOLLOWER,
+    SHARE_SESSION_NOT_FOUND,
+)
 from millstream.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -115,12 +120,16 @@ def _of_transactions(request: Any, version: int) -> Answer:
     return {"transaction_states": states}
 
 
-def _of_share_session(request: Any, version: int) -> Answer:
+def _of_share_session(request: Any, **more: Any) -> Answer:
     """The partitions that the request names. One that names none has a session of another life of this
     broker: the client opens a new one, and names them all."""
-    error = {"error_code": NOT_LEADER_OR_FOLLOWER, "current_leader": {"leader_id": -1, "leader_epoch": -1}}
+    error = {
+        "error_code": NOT_LEADER_OR_FOLLOWER,
+        "current_leader": {"leader_id": -1, "leader_epoch": -1},
+        **more,
+    }
     return {
-        "error_code": 0 if request.topics else SHARE_SESSION_NOT_FOUND,
+        "error_code": NONE if request.topics else SHARE_SESSION_NOT_FOUND,
         "responses": [
             {
                 "topic_id": topic.topic_id,
@@ -131,6 +140,14 @@ def _of_share_session(request: Any, version: int) -> Answer:
             for topic in request.topics
         ],
     }
+
+
+def _of_share_fetch(request: Any, version: int) -> Answer:
+    return _of_share_session(request, records=b"")
+
+
+def _of_share_acknowledge(request: Any, version: int) -> Answer:
+    return _of_share_session(request)
 
 
 REFUSED: dict[int, Callable[[Any, int], Answer]] = {
@@ -150,8 +167,8 @@ REFUSED: dict[int, Callable[[Any, int], Answer]] = {
     OFFSET_DELETE: _of_all,
     DESCRIBE_TRANSACTIONS: _of_transactions,
     LIST_TRANSACTIONS: _of_all,
-    SHARE_FETCH: _of_share_session,
-    SHARE_ACKNOWLEDGE: _of_share_session,
+    SHARE_FETCH: _of_share_fetch,
+    SHARE_ACKNOWLEDGE: _of_share_acknowledge,
     CONSUMER_GROUP_HEARTBEAT: _of_all,
     CONSUMER_GROUP_DESCRIBE: _of_described_groups,
     SHARE_GROUP_HEARTBEAT: _of_all,

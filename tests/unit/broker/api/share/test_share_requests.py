@@ -427,3 +427,100 @@ def test_large_batches_stay_in_their_file(tmp_path: Path) -> None:
 
     with_server(steps, config=config)
     assert LogSlice(None, 0, 0).peek(0, 10) == b""
+
+
+def test_records_that_are_deleted_are_finished_and_a_late_acknowledgement_is_no_error() -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        await begin(server)
+        await append_plain(server, b"a", b"b", b"c")
+        one = await joined(server, connect)
+        await one.fetches()
+        partition = server.node.topics.partition("t", 0)
+        assert partition is not None
+        partition.log.delete_records(2)
+        found = server.node.share_delivery.describe("g", (one.topic.bytes, 0))
+        assert found is not None
+        assert (found.start_offset, found.lag) == (2, 1)
+        late = await one.acknowledges({0: [(0, 2, [ACCEPT])]})
+        assert partition_of(late).error_code.value == 0
+        assert acquired(await one.fetches()) == []
+
+    with_server(steps)
+
+
+def test_where_a_group_begins_is_moved_and_forgotten() -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        await begin(server)
+        await append_plain(server, b"a", b"b", b"c")
+        one = await joined(server, connect)
+        await one.fetches()
+        await one.acknowledges({0: [(0, 2, [ACCEPT])]}, epoch=-1)
+        delivery, place = server.node.share_delivery, (one.topic.bytes, 0)
+        await delivery.alter("g", {place: 1})
+        two = await joined(server, connect, "two")
+        assert acquired(await two.fetches()) == [(1, 2, 1)]
+        two.peer.close()
+        await delivery.delete("g", [place])
+        assert delivery.describe("g", place) == (-1, 0, -1)
+        three = await joined(server, connect, "three")
+        assert acquired(await three.fetches()) == [(0, 2, 1)]
+        three.peer.close()
+        assert await server.node.coordinator.directory.delete("g") == 0
+        assert not delivery.of_group("g")
+        assert not server.node.catalogue.share_states.of("g")
+
+    with_server(steps)
+
+
+def test_many_acknowledgements_share_a_save() -> None:
+    async def steps(server: Server, connect: Connect) -> None:
+        await begin(server)
+        members = [await joined(server, connect, f"m{number}") for number in range(10)]
+        await append_plain(server, *(b"%d" % number for number in range(10)))
+        for one in members:
+            assert len(acquired(await one.fetches(share_acquire_mode=1, max_records=1))) == 1
+        saves = 0
+        states, save = server.node.catalogue.share_states, server.node.catalogue.share_states.save
+
+        def counting(changed: Any) -> Any:
+            nonlocal saves
+            saves += 1
+            return save(changed)
+
+        states.save = counting  # type: ignore[method-assign]
+        for number, one in enumerate(members):
+            one.peer.give(one.acknowledge({0: [(number, number, [ACCEPT])]}))
+        for one in members:
+            await one.peer.answers(one.sent)
+        assert saves <= 2
+        assert states.of("g")[members[0].topic.bytes, 0].start_offset == 10
+
+    with_server(steps)
+
+
+def test_metrics_say_what_happened() -> None:
+    clock = ManualClock()
+
+    async def steps(server: Server, connect: Connect) -> None:
+        await begin(server)
+        await append_plain(server, b"a", b"b", b"c")
+        one = await joined(server, connect)
+        await one.fetches()
+        await one.acknowledges({0: [(0, 1, [ACCEPT, REJECT])]})
+        text = {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in server.collector.collect()
+            for sample in family.samples
+            if sample.name.startswith("millstream_share")
+        }
+        assert text["millstream_share_given_out_records_total",] == 3
+        assert text["millstream_share_acknowledged_records_total", "accept"] == 1
+        assert text["millstream_share_acknowledged_records_total", "reject"] == 1
+        assert text["millstream_share_group_lag_records", "g", "t", "0"] == 1
+        assert text["millstream_share_group_acquired_records", "g", "t", "0"] == 1
+        assert text["millstream_share_sessions",] == 1
+        clock.advance(31)
+        server.node.share_delivery.tick(clock.monotonic())
+        assert server.node.share_delivery.counts.timed_out == 1
+
+    with_server(steps, clock=clock)
