@@ -33,7 +33,7 @@ def first_batch(spark: Any, server: Server, columns: int, kinds: dict[str, Any])
     """Seconds until the one batch of a job with so many columns, a copy and a window, is delivered."""
     from millstream import Topology
     from millstream.client.connect import Connection
-    from millstream.client.librdkafka.produce import Sender
+    from millstream.client.librdkafka.produce import RecordSender
     from millstream.client.text.lines import Outgoing
     from millstream.pipeline.run.job import Job
     from millstream.pipeline.run.settings import JobSettings
@@ -44,7 +44,7 @@ def first_batch(spark: Any, server: Server, columns: int, kinds: dict[str, Any])
     value |= {"price": 1.25, "at": "2026-01-01T12:00:00Z"}
     topic, target = fresh_topic(server, 2), fresh_topic(server, 2)
     connection = Connection(server.address)
-    sender = Sender(connection, topic)
+    sender = RecordSender(connection, topic)
     sender.send(Outgoing(json.dumps(value).encode(), b"key") for _ in range(ROWS))
     assert sender.finish(30)
     flow = Topology("wide")

@@ -64,7 +64,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop the broker in order. A second call does nothing."""
+        """Stop the broker cleanly. A second call does nothing."""
         if self._loop is None or self._stop is None or self._thread is None:
             return
         if self._thread.is_alive():

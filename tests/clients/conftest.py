@@ -9,7 +9,7 @@ import pytest
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
 from millstream.core.clock import SystemClock
@@ -60,7 +60,7 @@ def group(admin: Admin, name: str) -> str:
     """A group that has read 4 of 10 records of partition 0, and nothing of the 3 in partition 1."""
     now = SystemClock().now_ms()
     admin.create_topic(name, partitions=2)
-    sender = Sender(admin.connection, name)
+    sender = RecordSender(admin.connection, name)
     sender.send([Outgoing(b"x", partition=0, timestamp=now - 60 * MINUTE)] * 4)
     sender.send([Outgoing(b"x", partition=0, timestamp=now - 30 * MINUTE)] * 6)
     sender.send([Outgoing(b"y", partition=1, timestamp=now - 10 * MINUTE)] * 3)

@@ -225,7 +225,7 @@ def test_a_signal_ends_it_in_order_and_answers_what_is_in_flight(tmp_path: Path,
             assert found.responses[0].partitions[0].error_code.value == 0
             assert client.is_closed()
         assert server.wait() == 0
-    assert "stopped in order" in server.logged()
+    assert "shut down cleanly" in server.logged()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 

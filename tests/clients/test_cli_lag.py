@@ -9,7 +9,7 @@ import pytest
 from millstream.client.insight.horizon import look_ahead
 from millstream.client.insight.lag import group_lag, missed_by, with_progress
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
 from millstream.core.clock import SystemClock
@@ -24,7 +24,7 @@ def keep(admin: Admin, topic: str, **settings: int) -> None:
 
 
 def test_lag_in_time_is_that_from_the_oldest_unread_record_to_the_newest(admin: Admin, group: str) -> None:
-    sender = Sender(admin.connection, group)
+    sender = RecordSender(admin.connection, group)
     sender.send([Outgoing(b"z", partition=0, timestamp=SystemClock().now_ms() - 10 * MINUTE)])
     assert sender.finish(30)
     first, second = group_lag(admin, group, SystemClock().now_ms())
@@ -58,7 +58,7 @@ def test_time_to_loss_is_what_retention_leaves_the_oldest_unread_record(
 
 
 def test_time_to_loss_counts_what_is_written_against_retention_by_size(admin: Admin, group: str) -> None:
-    sender = Sender(admin.connection, group)
+    sender = RecordSender(admin.connection, group)
     sender.send([Outgoing(b"z" * 1000, partition=1, timestamp=SystemClock().now_ms() - MINUTE)] * 600)
     assert sender.finish(30)
     # About 600 kB in ten minutes; twice that much is kept.
@@ -75,7 +75,7 @@ def test_time_to_loss_knows_that_a_topic_is_a_ring(
 ) -> None:
     if "Apache Kafka" in request.node.name:
         pytest.skip("it has no rings")
-    sender = Sender(admin.connection, group)
+    sender = RecordSender(admin.connection, group)
     sender.send([Outgoing(b"z" * 1000, partition=1, timestamp=SystemClock().now_ms() - MINUTE)] * 600)
     assert sender.finish(30)
     admin.alter_topic(group, {"millstream.overload": "drop", "millstream.overload.bytes": "1400000"})
@@ -155,7 +155,7 @@ def test_what_a_group_missed_is_in_its_description(
 def test_a_topic_tells_how_far_back_it_reaches(millstream: CommandLine, admin: Admin, name: str) -> None:
     admin.create_topic(name, partitions=1, config={"retention.bytes": "1200000", "retention.ms": "-1"})
     now = SystemClock().now_ms()
-    sender = Sender(admin.connection, name)
+    sender = RecordSender(admin.connection, name)
     sender.send([Outgoing(b"old", timestamp=now - 20 * MINUTE)])
     sender.send([Outgoing(b"z" * 1000, timestamp=now - MINUTE)] * 600)
     assert sender.finish(30)
@@ -173,14 +173,14 @@ def test_a_topic_tells_how_far_back_it_reaches(millstream: CommandLine, admin: A
 def test_a_topic_without_limits_fills_the_disk(millstream: CommandLine, admin: Admin, name: str) -> None:
     admin.create_topic(name, partitions=1, config={"retention.ms": "-1"})
     now = SystemClock().now_ms()
-    sender = Sender(admin.connection, name)
+    sender = RecordSender(admin.connection, name)
     sender.send([Outgoing(b"z" * 1000, timestamp=now - MINUTE)] * 1000)
     assert sender.finish(30)
     assert "Nothing is deleted by retention" in millstream.ok("topic", "describe", name)
     assert f"{name}[0]" not in growing(admin), "one burst is no forecast"
     steady = f"{name}-steady"
     admin.create_topic(steady, partitions=1, config={"retention.ms": "-1"})
-    sender = Sender(admin.connection, steady)
+    sender = RecordSender(admin.connection, steady)
     sender.send([Outgoing(b"z" * 1000, timestamp=now - 8 * MINUTE)] * 1000)
     sender.send([Outgoing(b"z" * 1000, timestamp=now - MINUTE)] * 1000)
     assert sender.finish(30)

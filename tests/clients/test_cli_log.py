@@ -31,7 +31,7 @@ def test_a_sound_directory_is_said_to_be_in_order(shell: CommandLine, data: Path
     before = {file: file.read_bytes() for file in data.rglob("*") if file.is_file()}
     shown = shell.ok("log", "check", str(data))
     assert "1 partition, 1 segment, 20 records" in shown
-    assert "shut down in order" in shown
+    assert "shut down cleanly" in shown
     assert "everything is in order" in shown
     assert {file: file.read_bytes() for file in data.rglob("*") if file.is_file()} == before
 

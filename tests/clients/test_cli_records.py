@@ -252,7 +252,7 @@ def test_a_terminal_is_shown_no_control_characters(millstream: CommandLine, name
     ours, theirs = pty.openpty()
     try:
         done = millstream.start("consume", name, "-o", ":end", stdout=theirs)
-        assert done.wait(90) == 0
+        assert done.wait(400) == 0
         assert os.read(ours, 1000) == b"\\x1b]0;owned\\x07 \\xff fine\r\n"
     finally:
         os.close(ours)
@@ -306,7 +306,7 @@ def test_a_line_typed_at_a_terminal_is_sent_at_once(millstream: CommandLine, nam
     producer.stdin.flush()
     wait_for(lambda: millstream.ok("consume", name, "-o", ":end") == "first\n", timeout=90, what="it arrives")
     producer.send_signal(signal.SIGINT)
-    _, said = producer.communicate(timeout=90)
+    _, said = producer.communicate(timeout=400)
     assert (producer.returncode, said.decode()) == (0, f"millstream: delivered 1 record to {name}\n")
 
 

@@ -160,5 +160,5 @@ def test_one_command_serves_a_broker_and_a_registry(tmp_path: Path) -> None:
         assert wait_for(answers, what="the registry answers") == b"[]"
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(90) == 0
+        assert process.wait(400) == 0
     assert answers() is None

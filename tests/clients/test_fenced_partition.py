@@ -16,9 +16,9 @@ from millstream.client.protocol.fenced_partition import FencedPartition, Record
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import BrokerUnavailable, ProducerFenced, RequestFailed
 from millstream.registry.schema import Schema
-from millstream.registry.service.keeper import Keeper
 from millstream.registry.service.registrar import Registrar
 from millstream.registry.service.running import Registry
+from millstream.registry.service.schema_topic import SchemaTopic
 from tests.support.serve import ServeProcess
 from tests.support.topics import create_topic
 
@@ -101,16 +101,16 @@ def test_registries_on_one_topic_know_what_the_others_were_told(address: str, na
 def test_a_registry_outlives_its_brokers_absence(tmp_path: Path) -> None:
     schema = Schema("AVRO", '"int"')
     with ServeProcess(tmp_path / "data") as broker:
-        keeper = Keeper(Connection(broker.address, patience=0.5), timeout=0.5)
-        registrar = Registrar(keeper.store)
-        keeper.start()
-        assert keeper.change(lambda: registrar.register("s", schema)).result(90)["id"] == 1
+        schemas = SchemaTopic(Connection(broker.address, patience=0.5), timeout=0.5)
+        registrar = Registrar(schemas.store)
+        schemas.start()
+        assert schemas.change(lambda: registrar.register("s", schema)).result(90)["id"] == 1
         broker.kill()
-        refused = keeper.change(lambda: registrar.register("t", schema)).exception(30)
+        refused = schemas.change(lambda: registrar.register("t", schema)).exception(30)
         assert "no broker answers" in str(refused)
         assert registrar.by_id(1).text == '"int"', "what is known is still told"
         broker.start()
-        assert keeper.change(lambda: registrar.register("t", schema)).result(90)["id"] == 1
-        keeper.stop()
+        assert schemas.change(lambda: registrar.register("t", schema)).result(90)["id"] == 1
+        schemas.stop()
     with pytest.raises(BrokerUnavailable):
-        Keeper(Connection("127.0.0.1:1"), timeout=0.2).start()
+        SchemaTopic(Connection("127.0.0.1:1"), timeout=0.2).start()

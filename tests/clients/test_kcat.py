@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 def kcat(broker: Broker, *arguments: str, stdin: str = "") -> str:
     command = ["kcat", "-b", broker.address, *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

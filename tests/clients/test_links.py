@@ -22,7 +22,7 @@ from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
-from millstream.client.protocol.sender import Sender
+from millstream.client.protocol.sender import BatchSender
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import BrokerUnavailable, MillstreamError, RequestFailed
 from millstream.records.columns.arrow import Encoder
@@ -63,7 +63,7 @@ def test_what_is_sent_again_after_a_lost_answer_is_appended_once(answers: int) -
     with Proxy() as proxy, Broker(port=port, advertised_listener=proxy.address):
         proxy.forward_to(f"127.0.0.1:{port}")
         topic = create_topic(proxy.address, partitions=2)
-        sender = Sender(Cluster(Connection(proxy.address)))
+        sender = BatchSender(Cluster(Connection(proxy.address)))
         zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
         sender.send((zero, batch) for batch in numbered(0, 50))
         sender.flush()
@@ -85,7 +85,7 @@ def test_a_broker_that_restarts_is_waited_for(tmp_path: Path) -> None:
         port = int(broker.address.rpartition(":")[2])
         cluster = Cluster(Connection(broker.address))
         partition = TopicPartition(topic, 0)
-        sender = Sender(cluster)
+        sender = BatchSender(cluster)
         sender.send((partition, batch) for batch in numbered(0, 50))
         sender.flush()
     with Broker(tmp_path, port=port) as broker:
@@ -100,7 +100,7 @@ def test_a_broker_that_restarts_is_waited_for(tmp_path: Path) -> None:
 def test_a_producer_the_broker_forgot_goes_on_under_a_new_id() -> None:
     with Broker() as broker:
         topic = create_topic(broker.address, partitions=1)
-        sender = Sender(Cluster(Connection(broker.address)))
+        sender = BatchSender(Cluster(Connection(broker.address)))
         partition = TopicPartition(topic, 0)
         sender.send((partition, batch) for batch in numbered(0, 50))
         sender.flush()
@@ -114,7 +114,7 @@ def test_a_producer_the_broker_forgot_goes_on_under_a_new_id() -> None:
 def test_a_refusal_that_no_retry_helps_is_raised_with_kafkas_name() -> None:
     with Broker() as broker:
         topic = create_topic(broker.address, config={"max.message.bytes": "100"})
-        sender = Sender(Cluster(Connection(broker.address)))
+        sender = BatchSender(Cluster(Connection(broker.address)))
         sender.send([(TopicPartition(topic, 0), next(numbered(0, 10)))])
         with pytest.raises(RequestFailed, match="MESSAGE_TOO_LARGE") as refused:
             sender.flush()
@@ -169,7 +169,7 @@ def test_tls_is_spoken_and_the_certificate_checked(tls_address: str, certificate
     options = {"security.protocol": "ssl", "ssl.ca.location": str(certificate[0])}
     cluster = Cluster(Connection(tls_address, options))
     assert cluster.partitions_of("made", create=True) == 1
-    sender = Sender(cluster)
+    sender = BatchSender(cluster)
     partition = TopicPartition("made", 0)
     sender.send((partition, batch) for batch in numbered(0, 500))
     sender.flush()

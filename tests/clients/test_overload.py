@@ -300,7 +300,7 @@ def test_a_consumer_that_dies_releases_its_producers_when_its_session_ends(broke
         member.kill()
         producer.join()  # once its two seconds are over
         assert failed == []
-        assert state(broker, name).startswith("nobody is held: no group")
+        assert state(broker, name).startswith("no producer is held: no group")
     finally:
         member.kill()
         member.wait()
@@ -356,7 +356,7 @@ def test_java_s_producer_is_held_and_shows_it_as_throttled(broker: Broker, name:
             *f"--topic {name} --num-records 2000 --record-size 1000 --throughput -1".split(),
             *f"--bootstrap-server {broker.address} --print-metrics".split(),
         )
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
         assert ended.returncode == 0, ended.stderr
         throttled = next(line for line in ended.stdout.splitlines() if "produce-throttle-time-max" in line)
         assert float(throttled.split()[-1]) > 0

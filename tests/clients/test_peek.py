@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from millstream import Broker
 from millstream.client.connect import Connection
-from millstream.client.insight.peek import Peek, Stretch
+from millstream.client.insight.peek import Peek, PeekedRange
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.librdkafka.produce import send_one
 from millstream.client.protocol.topic_settings import topic_settings
@@ -30,7 +30,7 @@ def connection(tmp_path: Path) -> Iterator[Connection]:
         yield found
 
 
-def told(stretch: Stretch) -> list[tuple[str, int, bytes | None]]:
+def told(stretch: PeekedRange) -> list[tuple[str, int, bytes | None]]:
     return [
         (batch.state, record.offset, None if "marker" in batch.state else record.value)
         for batch in stretch.batches
@@ -83,7 +83,7 @@ def test_what_is_gone_is_passed_over(connection: Connection) -> None:
         admin.trim({PLACE: 3})
         assert peek.stretch(PLACE, 0, 5).next_offset == 3
         assert [offset for _, offset, _ in told(peek.stretch(PLACE, 3, 5))] == [3, 4]
-        assert peek.stretch(PLACE, 0, 2) == Stretch([], 2, 0)
+        assert peek.stretch(PLACE, 0, 2) == PeekedRange([], 2, 0)
         assert peek.since({PLACE: 0}) == {PLACE: 3}
 
 

@@ -17,7 +17,7 @@ from millstream import Broker, client
 from millstream.client.connect import Connection
 from millstream.client.insight.open_transactions import OpenTransactions
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.protocol.cluster import Cluster
 from millstream.client.text.position import TopicPartition
 from millstream.core.clock import SystemClock
@@ -44,7 +44,7 @@ def visible(address: str, topic: str) -> list[Message]:
         bounds = admin.bounds(places)
     starts = {place: bounds[place].start for place in places}
     found: list[Message] = []
-    with Reader(connection, starts, {place: bounds[place].end for place in places}) as reader:
+    with PartitionReader(connection, starts, {place: bounds[place].end for place in places}) as reader:
         while not reader.finished:
             found += reader.read(1000, 0.2)
     return sorted(found, key=lambda message: (message.partition(), message.offset()))
@@ -320,7 +320,7 @@ def test_ctrl_c_aborts_and_leaves_at_once(
         assert process.stdout is not None
         assert process.stdout.readline() == "sent\n"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=90)
+        _, errors = process.communicate(timeout=400)
     finally:
         process.kill()
         process.wait()

@@ -11,12 +11,16 @@ from confluent_kafka import TopicPartition as Theirs
 
 from millstream.client.connect import Connection
 from millstream.client.protocol.cluster import Cluster, Committed
-from millstream.client.protocol.sender import Sender
-from millstream.client.protocol.transaction_requests import CommittingMember, Producer, TransactionCoordinator
+from millstream.client.protocol.sender import BatchSender
+from millstream.client.protocol.transaction_requests import (
+    CommittingMember,
+    ProducerSession,
+    TransactionClient,
+)
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ProducerFenced, RequestFailed
 from millstream.records.columns.arrow import Encoder
-from millstream.records.columns.arrow import Producer as Stamp
+from millstream.records.columns.arrow import ProducerSequence as Stamp
 from tests.support.topics import create_topic
 
 TIMEOUT = 60_000
@@ -47,9 +51,9 @@ def encoded(*values: str) -> bytearray:
     return batch
 
 
-def send(address: str, producer: Producer, topic: str, *values: str, partition: int = 0) -> None:
+def send(address: str, producer: ProducerSession, topic: str, *values: str, partition: int = 0) -> None:
     """As a task on another machine would."""
-    sender = Sender(Cluster(Connection(address)), producer=producer)
+    sender = BatchSender(Cluster(Connection(address)), producer=producer)
     try:
         sender.send([(TopicPartition(topic, partition), encoded(*values))])
         sender.flush()
@@ -83,7 +87,7 @@ def read(address: str, topic: str, isolation: str = "read_committed") -> list[st
 def test_what_several_send_is_committed_together(
     address: str, cluster: Cluster, topic: str, name: str, protocol: int
 ) -> None:
-    coordinator = TransactionCoordinator(cluster)
+    coordinator = TransactionClient(cluster)
     assert coordinator.version() == 2
     producer = coordinator.init(name, TIMEOUT, version=protocol)
     send(address, producer, topic, "a", "b", partition=0)
@@ -104,7 +108,7 @@ def test_what_several_send_is_committed_together(
 def test_a_groups_offsets_are_committed_with_it_or_not_at_all(
     address: str, cluster: Cluster, topic: str, name: str, protocol: int
 ) -> None:
-    coordinator = TransactionCoordinator(cluster)
+    coordinator = TransactionClient(cluster)
     place = TopicPartition(topic, 1)
     assert coordinator.fetch_offsets(name) == {}
     producer = coordinator.init(name, TIMEOUT, version=protocol)
@@ -123,10 +127,10 @@ def test_a_groups_offsets_are_committed_with_it_or_not_at_all(
 def test_offsets_that_may_still_change_are_waited_for(
     address: str, cluster: Cluster, topic: str, name: str, protocol: int
 ) -> None:
-    coordinator = TransactionCoordinator(cluster)
+    coordinator = TransactionClient(cluster)
     producer = coordinator.init(name, TIMEOUT, version=protocol)
     coordinator.commit_offsets(producer, name, {TopicPartition(topic, 0): Committed(7)})
-    impatient = TransactionCoordinator(Cluster(Connection(address), patience=0.2))
+    impatient = TransactionClient(Cluster(Connection(address), patience=0.2))
     with pytest.raises(RequestFailed, match="UNSTABLE_OFFSET_COMMIT"):
         impatient.fetch_offsets(name, [TopicPartition(topic, 0)])
     coordinator.end(producer, commit=True)
@@ -136,7 +140,7 @@ def test_offsets_that_may_still_change_are_waited_for(
 def test_whoever_takes_over_fences_all_before(
     address: str, cluster: Cluster, topic: str, name: str, protocol: int
 ) -> None:
-    coordinator = TransactionCoordinator(cluster)
+    coordinator = TransactionClient(cluster)
     older = coordinator.init(name, TIMEOUT, version=protocol)
     send(address, older, topic, "lost")
     newer = coordinator.init(name, TIMEOUT, version=protocol)  # aborts what the older left open
@@ -157,7 +161,7 @@ def test_whoever_takes_over_fences_all_before(
 def test_an_end_that_is_asked_for_twice_is_answered_twice(
     address: str, cluster: Cluster, topic: str, name: str, protocol: int
 ) -> None:
-    coordinator = TransactionCoordinator(cluster)
+    coordinator = TransactionClient(cluster)
     producer = coordinator.init(name, TIMEOUT, version=protocol)
     send(address, producer, topic, "a")
     first = coordinator.end(producer, commit=True)
@@ -167,12 +171,12 @@ def test_an_end_that_is_asked_for_twice_is_answered_twice(
 
 def test_a_timeout_that_the_cluster_does_not_allow_is_refused(cluster: Cluster, name: str) -> None:
     with pytest.raises(RequestFailed, match="INVALID_TRANSACTION_TIMEOUT"):
-        TransactionCoordinator(cluster).init(name, 2_000_000_000)
+        TransactionClient(cluster).init(name, 2_000_000_000)
 
 
 def test_a_partition_that_is_not_there_can_not_be_added(cluster: Cluster, topic: str, name: str) -> None:
-    coordinator = TransactionCoordinator(cluster)
+    coordinator = TransactionClient(cluster)
     producer = coordinator.init(name, TIMEOUT, version=1)
-    impatient = TransactionCoordinator(Cluster(cluster.connection, patience=0.2))
+    impatient = TransactionClient(Cluster(cluster.connection, patience=0.2))
     with pytest.raises(RequestFailed, match="UNKNOWN_TOPIC_OR_PARTITION"):
         impatient.add_partitions(producer, [TopicPartition(topic, 0), TopicPartition(topic, 9)])

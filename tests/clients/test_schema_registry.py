@@ -87,7 +87,7 @@ def test_avro_travels_through_a_topic(broker: Broker, client: SchemaRegistryClie
     )
     consumer.subscribe(["users"])
     read = AvroDeserializer(client)
-    found = [read(message.value(), value_of("users")) for message in consumer.consume(10, timeout=20)]
+    found = [read(message.value(), value_of("users")) for message in consumer.consume(10, timeout=90)]
     consumer.close()
     assert found == [{"name": f"u{age}", "age": age} for age in range(10)]
 
@@ -374,7 +374,7 @@ def test_records_are_those_of_confluents_registry(broker: Broker) -> None:
         {"bootstrap.servers": broker.address, "group.id": "f", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["_format"])
-    found = [(message.key(), json.loads(message.value())) for message in consumer.consume(3, timeout=20)]
+    found = [(message.key(), json.loads(message.value())) for message in consumer.consume(3, timeout=90)]
     consumer.close()
     assert found == [
         (

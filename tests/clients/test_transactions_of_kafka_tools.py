@@ -92,7 +92,7 @@ def test_copiers_in_a_group_share_the_work_and_copy_once(address: str, name: str
         wait_for(copied, timeout=90, what="everything is copied once", every=0.5)
         for process in running:
             process.terminate()
-            process.wait(90)
+            process.wait(400)
     finally:
         for process in running:
             process.kill()

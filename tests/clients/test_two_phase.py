@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millstream import client
 from millstream.client.connect import Connection
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.transaction_requests import TransactionCoordinator
+from millstream.client.protocol.transaction_requests import TransactionClient
 from millstream.client.two_phase import Outcome, Token
 from millstream.core.errors import ConfigError, RequestFailed, TransactionDecided
 from tests.clients.test_python_transactions import texts
@@ -148,7 +148,7 @@ def test_who_was_refused_or_died_between_does_not_hide_how_it_ended(broker: Serv
     topic = create_topic(broker.address, name)
     token = prepare(broker, name, topic, "a")
     cluster = Cluster(Connection.of(broker.address))
-    TransactionCoordinator(cluster).init(name, 60_000, enable_2pc=True, keep_prepared=True)  # and died
+    TransactionClient(cluster).init(name, 60_000, enable_2pc=True, keep_prepared=True)  # and died
     cluster.close()
     for _ in range(3):
         with pytest.raises(ConfigError, match="decide it first"):

@@ -52,7 +52,7 @@ def main() -> int:
                 assert size < MOST_BYTES, "too large for a README"
     finally:
         demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=60)
+        demo.communicate(timeout=400)
     return 0
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
@@ -39,7 +39,7 @@ def kafka() -> Iterator[str]:
                 admin.create_topic(TOPIC, partitions=1, config={"cleanup.policy": "compact"})
                 write(started.address, "payments", 300)
                 admin.commit("billing", {TopicPartition("payments", index): 10 for index in range(2)})
-            sender = Sender(connection, TOPIC)
+            sender = RecordSender(connection, TOPIC)
             query = asdict(QueryStatus("payments", "fraud", ["payments"], ["alerts"]))
             now = round(time.time() * 1000)
             value = told("fraud", at_ms=now, heartbeat_ms=600_000, queries=[query])

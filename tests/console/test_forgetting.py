@@ -13,7 +13,7 @@ import pytest
 from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
 from millstream.console.run import Console
@@ -38,7 +38,7 @@ def broker() -> Iterator[Broker]:
             for topic in ("payments", "alerts"):
                 admin.create_topic(topic, partitions=1)
             admin.create_topic(TOPIC, partitions=1, config={"cleanup.policy": "compact"})
-        sender = Sender(Connection.of(started.address), TOPIC)
+        sender = RecordSender(Connection.of(started.address), TOPIC)
         for name, state, at_ms in (
             (KILLED, "running", hour_ago),
             (RUNS, "running", now),
@@ -62,7 +62,7 @@ def test_a_job_that_was_killed_is_forgotten_and_says_what_is_lost(
         page.get_by_role("link", name=f"{KILLED} has stopped reporting").click()
         page.get_by_role("link", name="forget it").click()
         page.get_by_text("What it told last").wait_for()
-        page.get_by_text("Started again, it goes on where it was").wait_for()
+        page.get_by_text("Started again, it continues where it was").wait_for()
         keep(page, "pipeline-forget-day")
         page.get_by_role("button", name="Forget the pipeline").click()
         page.wait_for_url(f"**/pipelines?done=forgot*{KILLED}")

@@ -9,9 +9,9 @@ import pytest
 from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
-from millstream.console.observing.job_topic import HeardJob, JobTopic
+from millstream.console.observing.job_topic import JobTopic, LastReport
 from millstream.core.clock import ManualClock
 from millstream.jobs.report import TOPIC, JobStatus, encoded
 from tests.support.waiting import wait_for
@@ -38,11 +38,11 @@ class Followed:
             admin.create_topic(TOPIC, partitions=1, config={"cleanup.policy": "compact"})
 
     def write(self, *records: tuple[str, bytes | None]) -> None:
-        sender = Sender(self.connection, TOPIC)
+        sender = RecordSender(self.connection, TOPIC)
         sender.send([Outgoing(value, key.encode()) for key, value in records])
         assert sender.finish(20)
 
-    def look(self) -> dict[str, HeardJob]:
+    def look(self) -> dict[str, LastReport]:
         with Admin(self.connection) as admin:
             ends = admin.ends(admin.partitions([TOPIC])) if TOPIC in admin.topics() else {}
         return self.topic.look(self.connection, ends)

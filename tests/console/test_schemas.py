@@ -70,7 +70,7 @@ def registry(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(400)
         process.stdout.close()
 
 

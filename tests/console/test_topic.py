@@ -172,7 +172,7 @@ def test_following_shows_what_comes_and_holds_it_while_paused(
         page.get_by_text("Paused; 1 new").wait_for()
         keep(page, "messages-live-day")
         assert page.get_by_text("while paused").count() == 0
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
         page.locator(".messages > li").first.get_by_text("while paused").wait_for()
         assert page.locator(".messages > li").count() == 7
         page.locator(".messages summary").first.click()

@@ -11,7 +11,7 @@ import pytest
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from tests.support.command import CommandLine
 from tests.support.killable import KINDS, killable
@@ -28,7 +28,7 @@ class Producer(threading.Thread):
     def __init__(self, connection: Connection) -> None:
         super().__init__(daemon=True)
         self.sent = 0
-        self._sender = Sender(connection, TOPIC)
+        self._sender = RecordSender(connection, TOPIC)
         self._stop_asked = threading.Event()
 
     def run(self) -> None:

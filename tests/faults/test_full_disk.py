@@ -135,7 +135,7 @@ def test_a_full_disk_refuses_records_and_nothing_else_until_there_is_room(disk: 
         sending.flush()
         assert sending.errors == []
         assert patient.get(60).topic == "t"
-        out, _ = javas.communicate(timeout=60)
+        out, _ = javas.communicate(timeout=400)
         assert javas.returncode == 0
         assert "10 records sent" in out
         assert sorted(numbers_in(broker.address, "t", 2001)) == list(range(2001))

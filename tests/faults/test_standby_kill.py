@@ -175,7 +175,7 @@ def test_a_standby_that_is_killed_during_its_first_copy_goes_on_with_it(tmp_path
                 wait_for(lambda: len(list(copied("plain-*/*.log"))) > count, what="part of a copy")  # noqa: B023
                 standby.kill()
                 led = MILLSTREAM, "serve", "--data", str(standby.data), "--listen", "127.0.0.1:0"
-                alone = subprocess.run(led, capture_output=True, text=True, timeout=60)
+                alone = subprocess.run(led, capture_output=True, text=True, timeout=400)
                 assert alone.returncode == 1
                 assert "is a standby's copy of the broker at" in alone.stderr, "half a copy does not lead"
                 standby.start()

@@ -14,7 +14,7 @@ import pytest
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.text.position import TopicPartition
 from tests.support.command import CommandLine
 from tests.support.killable import KINDS, killable
@@ -106,7 +106,7 @@ def test_no_line_is_lost_and_none_comes_twice(kind: str, tmp_path: Path) -> None
 def committed_lines(connection: Connection, stop: int) -> list[int]:
     """The numbers of the lines that a reader of committed records sees."""
     numbers: list[int] = []
-    with Reader(connection, {PLACE: 0}, {PLACE: stop}) as reader:
+    with PartitionReader(connection, {PLACE: 0}, {PLACE: stop}) as reader:
         while not reader.finished:
             numbers += [int(record.value().split()[0]) for record in reader.read(1000, 0.5)]
     return numbers

@@ -81,7 +81,7 @@ class Client:
         """Ask it to finish what is under way, and wait for that."""
         assert self.process is not None
         self.signal(signal.SIGTERM)
-        code = self.process.wait(90)
+        code = self.process.wait(400)
         said = (self.journals / f"{self.name}.err").read_text()
         assert code == 0, f"{self.name} ended with {code}: {said[-2000:]}"
 

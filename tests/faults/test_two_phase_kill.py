@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from millstream import client
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
 from millstream.examples.two_phase.orders import STEPS, Orders
@@ -55,7 +55,7 @@ class Site:
         """What a reader of committed records sees; a marker at the end shows that nothing is held back."""
         produce(self.broker.address, "orders", values('{"number": "end"}'))
         found: list[str] = []
-        with Reader(client.Connection.of(self.broker.address), {ORDERS: 0}) as reader:
+        with PartitionReader(client.Connection.of(self.broker.address), {ORDERS: 0}) as reader:
             while "end" not in found[-1:]:
                 found += [json.loads(message.value())["number"] for message in reader.read(100, 5)]
         return [number for number in found if number != "end"]
@@ -92,7 +92,7 @@ with Orders(broker, database, Path(decisions)) as orders:
 def die_after(site: Site, number: str, step: str) -> None:
     """A program of its own that places an order and kills itself after a step."""
     command = [sys.executable, "-c", PROGRAM, site.broker.address, site.server.url, str(site.decisions)]
-    done = subprocess.run([*command, number, step], timeout=60, capture_output=True, text=True)
+    done = subprocess.run([*command, number, step], timeout=400, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -151,7 +151,7 @@ def test_the_example_runs_as_a_program(site: Site) -> None:
     die_after(site, "left", "decided")
     command = [sys.executable, "-m", "millstream.examples.two_phase", "--broker", site.broker.address]
     command += ["--database", site.server.url, "--decisions", str(site.decisions), "example:9.90"]
-    done = subprocess.run(command, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, timeout=400, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("recovered: orders-1:")
@@ -176,7 +176,7 @@ def test_a_recovery_that_dies_too_is_gone_on_with(site: Site) -> None:
     )
     for _ in range(2):
         command = [sys.executable, "-c", again, site.broker.address, str(token)]
-        assert subprocess.run(command, timeout=60).returncode == -signal.SIGKILL
+        assert subprocess.run(command, timeout=400).returncode == -signal.SIGKILL
         site.kill_broker()
     settled(site, number, expected=True)
 

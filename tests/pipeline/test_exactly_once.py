@@ -14,13 +14,13 @@ import pytest
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.transaction_requests import TransactionCoordinator
+from millstream.client.protocol.transaction_requests import TransactionClient
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import TopologyError
 from millstream.pipeline.run.delivery import batch_tasks
 from millstream.pipeline.run.delivery.delivery import Delivery
 from millstream.pipeline.run.delivery.ledger import LedgerProblem
-from millstream.pipeline.run.delivery.transactions import QueryTransactions, TakenOver
+from millstream.pipeline.run.delivery.transactions import JobTakenOver, QueryTransactions
 from tests.pipeline.test_job import payment
 from tests.support.counting_job import Scene
 from tests.support.waiting import wait_for
@@ -159,11 +159,11 @@ def test_a_run_that_was_taken_over_says_so_and_ends(scene: Scene) -> None:
     try:
         wait_for(lambda: len(scene.read("all")) == 1, timeout=400, what="the first batch is delivered")
         cluster = Cluster(Connection(scene.address))
-        TransactionCoordinator(cluster).init(scene.name, 60_000)  # as another run does when it starts
+        TransactionClient(cluster).init(scene.name, 60_000)  # as another run does when it starts
         cluster.close()
         scene.produce(payment("a", 7, 2))
         error = wait_for(job.failed, timeout=400, what="the job has noticed")
-        assert isinstance(error, TakenOver)
+        assert isinstance(error, JobTakenOver)
         assert "another run of this job has taken over" in str(error)
         assert len(scene.read("all", "read_uncommitted")) == 1  # it had not even begun
     finally:
@@ -186,9 +186,9 @@ def test_an_idle_job_keeps_its_ledger_and_its_fencing_alive(scene: Scene) -> Non
         delivery.refresh(after_s=0)
         assert cluster.commits(scene.name)[place] == before
         assert job.failed() is None
-        TransactionCoordinator(cluster).init(scene.name, 60_000)
+        TransactionClient(cluster).init(scene.name, 60_000)
         delivery.refresh(after_s=0)
-        assert isinstance(job.failed(), TakenOver)
+        assert isinstance(job.failed(), JobTakenOver)
         cluster.close()
     finally:
         job.stop()
@@ -254,7 +254,7 @@ def test_the_other_guarantees_are_the_same_with_the_ledger_after_or_before(
 def test_what_can_not_be_promised_is_refused_before_anything_starts(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TransactionCoordinator, "version", lambda self: 0)
+    monkeypatch.setattr(TransactionClient, "version", lambda self: 0)
     with pytest.raises(
         TopologyError, match=r"needs transactions, and the cluster at .* does not support them"
     ):

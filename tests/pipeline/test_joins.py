@@ -12,7 +12,7 @@ import pytest
 from millstream import Broker, Topology
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import TopologyError
 from millstream.pipeline.run.job import Job
@@ -39,7 +39,7 @@ def produce(broker: Broker, topic: str, sent: Sequence[Outgoing], end: dict[str,
     """Records, and in every partition one that ends all waiting."""
     with Admin(Connection(broker.address)) as admin:
         admin.create_topic(topic, partitions=2)
-    sender = Sender(Connection(broker.address), topic)
+    sender = RecordSender(Connection(broker.address), topic)
     sender.send([*sent, *(record(END, "end", end, partition) for partition in (0, 1))])
     assert sender.finish(20)
 

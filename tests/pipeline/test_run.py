@@ -119,7 +119,7 @@ def test_a_killed_jvm_is_one_line_and_the_job_is_started_again_where_that_was_as
         os.kill(_java_of(running.pid), signal.SIGKILL)
         wait_for(lambda: runs(2), timeout=300, what="the job runs again")
         running.terminate()
-        assert running.wait(120) == 0
+        assert running.wait(400) == 0
     finally:
         running.kill()
         running.wait()
@@ -186,7 +186,7 @@ def test_sigterm_to_the_group_of_a_job_ends_it_after_the_batch_under_way(
     assert slow.stdout is not None
     assert any("stopping after this batch" in line for line in slow.stdout)
     (tmp_path / "go").touch()
-    out, err = slow.communicate(timeout=120)
+    out, err = slow.communicate(timeout=400)
     assert (slow.returncode, complaints(err)) == (0, [])
     assert "slow ended: 2 records" in out
     assert len(records(millstream_broker, "out")) == 1
@@ -195,7 +195,7 @@ def test_sigterm_to_the_group_of_a_job_ends_it_after_the_batch_under_way(
 
 def test_sigterm_to_every_process_of_a_job_ends_it_in_order_too(slow: subprocess.Popen[str]) -> None:
     signal_session(slow.pid, signal.SIGTERM)  # as systemd does; Python workers end at once
-    out, err = slow.communicate(timeout=120)
+    out, err = slow.communicate(timeout=400)
     assert (slow.returncode, complaints(err)) == (0, [])
     assert "slow ended: 0 records" in out
     wait_for(lambda: not members(slow.pid), timeout=90, what="no process is left")
@@ -226,7 +226,7 @@ def test_without_java_it_says_what_to_install(
     environment = {**os.environ, "PATH": "/nonexistent", "JAVA_HOME": "/nonexistent"}
     arguments = ["run", "pipeline.py", "-b", millstream_broker.address, "--create-topics"]
     done = subprocess.run(
-        [MILLSTREAM, *arguments], cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=60
+        [MILLSTREAM, *arguments], cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=400
     )
     assert done.returncode == 1
     assert "Spark needs Java" in done.stderr
@@ -328,7 +328,7 @@ def test_ctrl_c_ends_the_demo_and_its_console_with_nothing_left_behind(tmp_path:
             assert page.status_code == 200
             wait_for(opened.exists, what="the browser is opened")
             os.killpg(demo.pid, signal.SIGINT)  # as a terminal does: everyone in the group
-            out, err = demo.communicate(timeout=60)
+            out, err = demo.communicate(timeout=400)
     assert demo.returncode == 0
     assert opened.read_text().strip() == url
     assert "the demo was stopped" in out

@@ -74,7 +74,7 @@ def test_an_edit_starts_it_again_in_the_same_spark(tmp_path: Path, millstream_br
         pipeline.write_text(PIPELINE.replace('key="value"', 'key="worth"'))
         assert written(3)[2:] == [b"salt is worth 22"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(90) == 0
+        assert process.wait(400) == 0
     finally:
         process.kill()
         process.wait()

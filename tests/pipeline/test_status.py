@@ -19,7 +19,7 @@ from millstream.console.observing.job_topic import JobTopic
 from millstream.core.clock import SystemClock
 from millstream.core.errors import MillstreamError
 from millstream.jobs.report import TOPIC
-from millstream.pipeline.run.delivery.transactions import TakenOver
+from millstream.pipeline.run.delivery.transactions import JobTakenOver
 from millstream.pipeline.run.job import Job
 from millstream.pipeline.run.reporting.status_writer import StatusWriter
 from millstream.pipeline.run.settings import JobSettings
@@ -172,8 +172,8 @@ def test_a_run_that_fails_tells_why_and_one_that_was_taken_over_nothing_more(
         ended_by(MillstreamError("operator 'sliding' failed for card='a': ValueError: no (card='a', n=1)"))
     last = told(millstream_broker)[-1]
     assert (last["state"], last["errors"][0]["record"]) == ("failed", "card='a', n=1")
-    with pytest.raises(TakenOver):
-        ended_by(TakenOver("another run of this job has taken over"))
+    with pytest.raises(JobTakenOver):
+        ended_by(JobTakenOver("another run of this job has taken over"))
     assert told(millstream_broker)[-1]["state"] == "starting"
 
 

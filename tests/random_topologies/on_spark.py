@@ -19,7 +19,7 @@ import pytest
 from millstream import Broker, Topology
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import TopologyError
 from millstream.pipeline.run.bounded.runs import runs
@@ -74,7 +74,7 @@ class Trial:
         for topic, record in given:
             topics.setdefault(topic, []).append(record)
         for topic, own in topics.items():
-            sender = Sender(Connection(self._broker.address), topic)
+            sender = RecordSender(Connection(self._broker.address), topic)
             sender.send(
                 Outgoing(one.value, partition=one.partition, timestamp=one.time // 1000) for one in own
             )

@@ -23,6 +23,7 @@ from typing import Any
 
 from tests.support.command_server import LARGEST
 from tests.support.serve import MILLSTREAM
+from tests.support.waiting import patient
 
 # Settings of the user who runs the tests: other brokers, and the one that makes every process compile modules
 # again.
@@ -81,7 +82,7 @@ def run_command(
     for descriptor in given:
         os.close(descriptor)
     try:
-        out, err, status = _talk(kept[0], kept[1:], stdin, time.monotonic() + timeout)
+        out, err, status = _talk(kept[0], kept[1:], stdin, time.monotonic() + patient(timeout))
     except TimeoutError:
         raise subprocess.TimeoutExpired([MILLSTREAM, *arguments], timeout) from None
     code = int(status.split()[1])

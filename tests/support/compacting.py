@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millstream.log.compaction.single_pass import Finished, SegmentGroup, compact
+from millstream.log.compaction.single_pass import PassResult, SegmentGroup, compact
 from millstream.log.partition import PartitionLog
 
 MEMORY = 1 << 20
@@ -17,12 +17,12 @@ def compact_now(
     memory: int = MEMORY,
     passes: int = 50,
     step: Callable[[], None] = lambda: None,
-) -> list[Finished]:
+) -> list[PassResult]:
     """Compact everything that may be compacted, however little it is, and return what each pass reports.
     ``step`` is called between the steps of every swap.
     """
     files = log.pool.files
-    done: list[Finished] = []
+    done: list[PassResult] = []
     for _ in range(passes):
         dirt = log.compaction.look(now_ms)
         job = log.compaction.job(dirt, now_ms, memory)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import MAIN
 from millstream.pipeline.kernel.clock import OperatorClock
-from millstream.pipeline.kernel.program import Out, Rows
+from millstream.pipeline.kernel.program import ProgramOutput, Rows
 from millstream.pipeline.kernel.state.store import StateStore
 
 
@@ -45,7 +45,7 @@ class Counting:
     def open(self, store: StateStore) -> None:
         self._counts = store.keyed("counts")
 
-    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None:
+    def rows(self, rows: Rows, clock: OperatorClock, out: ProgramOutput) -> None:
         keys = rows.table[0].to_pylist()
         self._counts.fetch(dict.fromkeys(keys))
         for key, time in zip(keys, rows.time.tolist(), strict=True):
@@ -59,7 +59,7 @@ class Counting:
                 return
             raise ConnectionError("lost on the way")
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         self._counts.take_due(clock.watermark)
 
     def next_due(self) -> int | None:

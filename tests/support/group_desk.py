@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.groups.classic.member import Join, Joined
-from millstream.broker.groups.consumer.group import Beat, Heartbeat
+from millstream.broker.groups.classic.member import JoinRequest, JoinResponse
+from millstream.broker.groups.consumer.group import Heartbeat, HeartbeatResponse
 from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
@@ -51,21 +51,23 @@ class Desk:
 
     def join(self, member_id: str = "", *, owned: list[int] | None = None, **fields: Any) -> Any:
         metadata = subscription("t", owned={"t": owned} if owned else {})
-        join = Join(member_id, None, "client", "/host", 10.0, 60.0, "consumer", (("range", metadata),))
+        join = JoinRequest(member_id, None, "client", "/host", 10.0, 60.0, "consumer", (("range", metadata),))
         return self.do(self.coordinator.classic_requests.join, "g", join._replace(**fields))
 
-    def sync(self, joined: Joined, assignments: dict[str, bytes] | None = None) -> tuple[int, list[int]]:
+    def sync(
+        self, joined: JoinResponse, assignments: dict[str, bytes] | None = None
+    ) -> tuple[int, list[int]]:
         who = ("g", joined.member_id, None, joined.generation)
         synced = self.do(self.coordinator.classic_requests.sync, *who, "consumer", "range", assignments or {})
         return synced.error, (read_assignment(synced.assignment) or {}).get("t", [])
 
-    def classic_group(self) -> Joined:
+    def classic_group(self) -> JoinResponse:
         """A stable classic group of one member, which reads everything."""
         joined = self.join()
         assert self.sync(joined, {joined.member_id: assignment({"t": [0, 1, 2, 3]})}) == (0, [0, 1, 2, 3])
         return joined
 
-    def heartbeat(self, joined: Joined) -> int:
+    def heartbeat(self, joined: JoinResponse) -> int:
         return int(
             self.do(
                 self.coordinator.classic_requests.heartbeat, "g", joined.member_id, None, joined.generation
@@ -86,5 +88,5 @@ class Desk:
             return set(self.coordinator.classic.groups["g"].members)
         return set(self.coordinator.consumer.groups["g"].members)
 
-    def indexes(self, beat: Beat) -> list[int]:
+    def indexes(self, beat: HeartbeatResponse) -> list[int]:
         return sorted(index for _, index in beat.assignment or ())

@@ -56,7 +56,7 @@ class Members:
     def end(self, number: int, how: signal.Signals) -> None:
         process = self.running.pop(number)
         process.send_signal(how)
-        process.wait(90)
+        process.wait(400)
 
     def processed(self) -> Counter[str]:
         """The number of times that each value was processed."""

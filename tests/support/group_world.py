@@ -14,7 +14,7 @@ import random
 import uuid
 from typing import NamedTuple
 
-from millstream.broker.groups.classic.member import Join
+from millstream.broker.groups.classic.member import JoinRequest
 from millstream.broker.groups.consumer import classic_members, snapshot
 from millstream.broker.groups.consumer.group import ConsumerGroup, ConsumerState, Heartbeat
 from millstream.broker.groups.topics import Partition
@@ -179,7 +179,7 @@ class ClassicClient:
                 owned.setdefault(names[topic], []).append(index)
         metadata = subscription(*self.topics, owned=owned)
         protocols = ((self.protocol, metadata), ("both", metadata))
-        join = Join(self.name, None, "c", "h", SESSION, REBALANCE, "consumer", protocols)
+        join = JoinRequest(self.name, None, "c", "h", SESSION, REBALANCE, "consumer", protocols)
         joined = classic_members.join(world.group, world, join, world.now)
         assert joined.error == 0, joined
         assert joined.generation >= self.generation, "a member's generation went back"

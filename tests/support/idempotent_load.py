@@ -149,7 +149,7 @@ class JavaLoad(Load):
             self._process.stdin.write("\n")
             self._process.stdin.close()
         self._thread.join(180)
-        self._process.wait(30)
+        self._process.wait(400)
 
 
 def numbers_in(address: str, topic: str) -> Iterator[list[int]]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from millstream import Broker
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.consume import Reader
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.consume import PartitionReader
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.client.text.position import TopicPartition
 from millstream.pipeline.run.bounded.runs import runs
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def produce(broker: Broker, values: Iterable[bytes], topic: str = "payments") -> None:
-    sender = Sender(Connection(broker.address), topic)
+    sender = RecordSender(Connection(broker.address), topic)
     sender.send(Outgoing(value, b"key") for value in values)
     assert sender.finish(20)
 
@@ -34,7 +34,7 @@ def records(broker: Broker, topic: str) -> list[Any]:
         bounds = admin.bounds(places)
     starts = {place: bounds[place].start for place in places}
     found: list[Any] = []
-    with Reader(connection, starts, {place: bounds[place].end for place in places}) as reader:
+    with PartitionReader(connection, starts, {place: bounds[place].end for place in places}) as reader:
         while not reader.finished:
             found += reader.read(1000, 0.5)
     return found

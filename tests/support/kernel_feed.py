@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.pipeline.kernel.bucket import Bucket, KeyedOperator
-from millstream.pipeline.kernel.clock import NEVER, At, PartitionClock, Place, TimeRules
+from millstream.pipeline.kernel.clock import NEVER, BatchTime, PartitionClock, SourcePartition, TimeRules
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, unpacked
 from millstream.pipeline.kernel.program import TIMESTAMP, ProgramPlan
 from millstream.pipeline.kernel.state.store import StateStore
@@ -67,7 +67,9 @@ class Feed:
         for bucket in self._buckets:
             for number in range(len(inputs)):
                 for partition in range(partitions):
-                    bucket.clock.partitions[Place(number, number, partition)] = PartitionClock(NEVER, 0)
+                    bucket.clock.partitions[SourcePartition(number, number, partition)] = PartitionClock(
+                        NEVER, 0
+                    )
         self._saved: list[list[bytes]] = [[] for _ in range(buckets)]
         self._offsets: dict[tuple[int, int], int] = {}
         self.given: dict[str, list[dict[str, Any]]] = {}
@@ -78,7 +80,7 @@ class Feed:
         for number, schema in enumerate(self._operator.inputs):
             of_input = [event for event in events if event.input == number]
             rules = {number: self._rules[number, number]}
-            pack = Pack(number, len(self._buckets), rules, lambda: At(now))
+            pack = Pack(number, len(self._buckets), rules, lambda: BatchTime(now))
             for batch in pack(iter([self._rows(number, schema, of_input)] if of_input else [])):
                 for bucket, blob in zip(batch[0].to_pylist(), batch["blob"].to_pylist(), strict=True):
                     blobs[bucket].append(blob)

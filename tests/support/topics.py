@@ -6,17 +6,19 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
 from millstream.records.build import Record
+from tests.support.waiting import wait_for
 
 _numbers = itertools.count()
 
@@ -24,12 +26,25 @@ _numbers = itertools.count()
 def create_topic(
     address: str, name: str = "", partitions: int = 2, config: Mapping[str, str] | None = None
 ) -> str:
-    """Create a topic, and return its name, which is generated unless given."""
+    """Create a topic, wait until its partitions can be read, and return its name, which is generated unless
+    given. Apache Kafka answers when its controller knows the topic; its broker knows it somewhat later.
+    """
     name = name or f"topic-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": address})
     made = admin.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])
     made[name].result(60)
+    ends = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+    wait_for(lambda: _are_served(admin, ends), what=f"the partitions of {name} have a leader")
     return name
+
+
+def _are_served(admin: AdminClient, ends: dict[TopicPartition, OffsetSpec]) -> bool:
+    try:
+        for found in admin.list_offsets(ends, request_timeout=30).values():
+            found.result(60)
+    except KafkaException:  # librdkafka does not say of these which are worth another try
+        return False
+    return True
 
 
 def delete_topic(address: str, name: str) -> None:

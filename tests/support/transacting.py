@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from millstream.broker.node import Node
-from millstream.broker.transactions.transaction import Identity
+from millstream.broker.transactions.transaction import ProducerIdentity
 from millstream.core.errors import AppendRefused
 from tests.support.asking import ask
 from tests.support.logs import a_transactional_batch
@@ -21,14 +21,20 @@ async def init(node: Node, version: int = 5, name: str = NAME, **fields: Any) ->
     )
 
 
-async def producer(node: Node, version: int = 5, name: str = NAME, **fields: Any) -> Identity:
+async def producer(node: Node, version: int = 5, name: str = NAME, **fields: Any) -> ProducerIdentity:
     answer = await init(node, version, name, **fields)
     assert answer.error_code == 0
-    return Identity(answer.producer_id, answer.producer_epoch)
+    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
 
 async def produce(
-    node: Node, who: Identity, index: int = 0, sequence: int = 0, *, version: int = 12, name: str = NAME
+    node: Node,
+    who: ProducerIdentity,
+    index: int = 0,
+    sequence: int = 0,
+    *,
+    version: int = 12,
+    name: str = NAME,
 ) -> int:
     """Append as the Produce handler does, write and sync, and return an error code."""
     partition = node.topics.partition("t", index)
@@ -43,7 +49,9 @@ async def produce(
     return 0
 
 
-async def add(node: Node, who: Identity, indexes: list[int], version: int = 3, topic: str = "t") -> list[int]:
+async def add(
+    node: Node, who: ProducerIdentity, indexes: list[int], version: int = 3, topic: str = "t"
+) -> list[int]:
     """Send AddPartitionsToTxn, and return the error codes."""
     topics = [{"name": topic, "partitions": indexes}]
     if version < 4:
@@ -63,7 +71,7 @@ async def add(node: Node, who: Identity, indexes: list[int], version: int = 3, t
     return [int(each.partition_error_code) for result in results for each in result.results_by_partition]
 
 
-def batched(who: Identity, topics: list[dict[str, Any]], *, verify_only: bool) -> dict[str, Any]:
+def batched(who: ProducerIdentity, topics: list[dict[str, Any]], *, verify_only: bool) -> dict[str, Any]:
     return {
         "transactional_id": NAME,
         "producer_id": who.producer_id,
@@ -73,7 +81,7 @@ def batched(who: Identity, topics: list[dict[str, Any]], *, verify_only: bool) -
     }
 
 
-async def add_group(node: Node, who: Identity, version: int = 3, group: str = "g") -> int:
+async def add_group(node: Node, who: ProducerIdentity, version: int = 3, group: str = "g") -> int:
     answer = await ask(
         node, 25, version, transactional_id=NAME, producer_id=who.producer_id, producer_epoch=who.epoch,
         group_id=group,
@@ -82,7 +90,7 @@ async def add_group(node: Node, who: Identity, version: int = 3, group: str = "g
 
 
 async def commit_offset(
-    node: Node, who: Identity, offset: int, version: int = 5, index: int = 0, **fields: Any
+    node: Node, who: ProducerIdentity, offset: int, version: int = 5, index: int = 0, **fields: Any
 ) -> int:
     answer = await ask(
         node,
@@ -112,7 +120,7 @@ def offset_of(index: int, offset: int) -> dict[str, Any]:
     }
 
 
-async def end(node: Node, who: Identity, *, commit: bool = True, version: int = 5) -> Any:
+async def end(node: Node, who: ProducerIdentity, *, commit: bool = True, version: int = 5) -> Any:
     return await ask(
         node, 26, version, transactional_id=NAME, producer_id=who.producer_id, producer_epoch=who.epoch,
         committed=commit,

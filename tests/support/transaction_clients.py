@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from millstream.broker.transactions.transaction import NOBODY, Identity
+from millstream.broker.transactions.transaction import NOBODY, ProducerIdentity
 from tests.support.transaction_world import FENCED, PARTITIONS, TIMEOUT_MS, Copies, Refused, Tried, World
 
 FIRST_PROTOCOL, SECOND_PROTOCOL = 9, 12  # the version of Produce that stands for each transaction protocol
@@ -22,7 +22,7 @@ class Producer:
         self.name = name
         self.version = version
         self.identity = NOBODY
-        self.sequences: dict[tuple[Identity, int], int] = {}
+        self.sequences: dict[tuple[ProducerIdentity, int], int] = {}
 
     @property
     def second_protocol(self) -> bool:
@@ -47,7 +47,7 @@ class Producer:
             if not world.is_working:
                 return
 
-    async def init(self, *, two_phase: bool = False, keep: bool = False) -> Identity:
+    async def init(self, *, two_phase: bool = False, keep: bool = False) -> ProducerIdentity:
         """Initialise the producer, and return the identity under which a kept transaction is open."""
         world = self.world
         given = await world.call(
@@ -56,7 +56,7 @@ class Producer:
         )
         self.identity, kept = given
         self.given()
-        assert isinstance(kept, Identity)
+        assert isinstance(kept, ProducerIdentity)
         return kept
 
     def given(self) -> None:
@@ -172,7 +172,7 @@ class TwoPhaseProducer(Producer):
             if not self.world.is_working:
                 return
 
-    async def decide(self, tried: Tried, prepared: Identity) -> None:
+    async def decide(self, tried: Tried, prepared: ProducerIdentity) -> None:
         chance = self.world.chance
         commit = chance.random() < 0.6
         sent = chance.random() < 0.5

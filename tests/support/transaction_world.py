@@ -23,9 +23,9 @@ from millstream.broker.catalogue.database import _SCHEMA, CatalogueDatabase, _Ch
 from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.net.counters import BrokerCounters
 from millstream.broker.net.loop_turn import LoopTurn
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.broker.transactions.coordinator import TransactionCoordinator
-from millstream.broker.transactions.transaction import Identity
+from millstream.broker.transactions.transaction import ProducerIdentity
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
 from millstream.core.errors import CatalogueFailed, LogError, RequestRefused
@@ -203,7 +203,7 @@ class World:
         self.tried: list[Tried] = []
         self.seen: dict[tuple[int, int], bytes] = {}  # values seen by readers of committed records
         # Each identity that was given out, its transactional id, and where each partition ended then.
-        self.given: list[tuple[Identity, str, list[int]]] = []
+        self.given: list[tuple[ProducerIdentity, str, list[int]]] = []
         self.is_working = True
         self.crashes = 0
         asyncio.get_running_loop().set_exception_handler(_ignore_killed)
@@ -219,8 +219,8 @@ class World:
         self.directory = LogDirectory.open("/data", files=self.disk, clock=self.clock)
         self.database = SteppedDatabase(self.db)
         self.catalogue = Catalogue(database=self.database)
-        hosted: dict[str | bytes, HostedTopic] = {}
-        topic = HostedTopic("out", uuid.UUID(int=1))
+        hosted: dict[str | bytes, LocalTopic] = {}
+        topic = LocalTopic("out", uuid.UUID(int=1))
         hosted["out"] = hosted[topic.id_bytes] = topic
         self.coordinator = TransactionCoordinator(self.catalogue, BrokerConfig(), self.clock, hosted)
         for index in range(PARTITIONS):
@@ -309,7 +309,7 @@ class World:
     # Requests
 
     async def produce(
-        self, name: str, version: int, producer: Identity, index: int, sequence: int, value: bytes
+        self, name: str, version: int, producer: ProducerIdentity, index: int, sequence: int, value: bytes
     ) -> None:
         partition = self.partitions[index]
         batch = a_transactional_batch(sequence, value, producer=producer.producer_id, epoch=producer.epoch)

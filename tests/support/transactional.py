@@ -275,7 +275,7 @@ class JavaPeer:
 
     def end(self) -> None:
         """End the process by closing its input, which it treats as a crash."""
-        self._process.communicate(timeout=90)
+        self._process.communicate(timeout=400)
 
 
 _JAVA_FATAL = {

@@ -236,10 +236,8 @@ class Collector:
             "Records that members of share groups acknowledged, by what they said.",
             labels=["type"],
         )
-        for kind, count in zip(
-            ("gap", "accept", "release", "reject", "renew"), counts.acknowledged, strict=True
-        ):
-            said.add_metric([kind], count)
+        for number, kind in enumerate(("gap", "accept", "release", "reject", "renew")):
+            said.add_metric([kind], counts.acknowledged[number])
         yield said
         yield counter(
             "millstream_share_timed_out_records",

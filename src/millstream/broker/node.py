@@ -20,7 +20,7 @@ from millstream.broker.catalogue.database import FILE_NAME, CatalogueDatabase, i
 from millstream.broker.catalogue.quotas import Entity
 from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.broker.groups.share.delivery import ShareDelivery
-from millstream.broker.horizon.watch import Watch
+from millstream.broker.horizon.watch import HorizonWatch
 from millstream.broker.net.counters import BrokerCounters
 from millstream.broker.net.deadlines import Deadlines
 from millstream.broker.net.throttling import Throttling
@@ -33,12 +33,12 @@ from millstream.broker.standby.promotion import succeed
 from millstream.broker.standby.role import Broker, Role
 from millstream.broker.standby.standby import Standby
 from millstream.broker.topics.admin import TopicAdmin
-from millstream.broker.topics.batch_preparation import Preparer, target_of
+from millstream.broker.topics.batch_preparation import BatchPreparer, target_of
 from millstream.broker.topics.fetch_sessions import FetchSessions
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.logs import TopicLogs
 from millstream.broker.topics.opening import logs_on_disk, sort_out
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.broker.topics.segment_threads import SegmentThreads
 from millstream.broker.transactions.coordinator import TransactionCoordinator
 from millstream.broker.upkeep.archiving import Archiving
@@ -74,11 +74,11 @@ class Node:
         self.counters = BrokerCounters()
         self.deadlines = Deadlines(loop, clock)
         self.segment_threads = SegmentThreads(loop)
-        self.preparer = Preparer(loop)
+        self.preparer = BatchPreparer(loop)
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
         self.throttling = Throttling()
         self.on_quotas: Callable[[], None] | None = None  # tells connections to look up their quotas again
-        self.topics = HostedTopics()
+        self.topics = LocalTopics()
         self.hosted = self.topics.by_key
         self.standby: Standby | None = None  # on a standby: what copies the leader
         self.archiving: Archiving | None = None
@@ -137,7 +137,7 @@ class Node:
         )
         for topic in self.topics:
             self.configure_topic(topic, self.catalogue.topics[topic.name].config)
-        self.watch = Watch(self.catalogue, clock)
+        self.watch = HorizonWatch(self.catalogue, clock)
         self.maintenance = Maintenance(
             self.catalogue, self.topics, self.logs, self.watch, clock, lambda: self.config
         )
@@ -167,7 +167,7 @@ class Node:
             sort_out(disk, self.catalogue, follows=follows)
             opened = logs_on_disk(disk, self.catalogue, is_copy=self.logs.is_copy, follows=follows)
         for topic in self.catalogue.topics.values():
-            hosted = HostedTopic(topic.name, topic.id)
+            hosted = LocalTopic(topic.name, topic.id)
             for index in range(topic.partitions):
                 self.logs.open(hosted, index, topic.config, opened.get((topic.name, index)))
             self.topics.add(hosted)
@@ -274,7 +274,7 @@ class Node:
 
     # Policies of topics
 
-    def configure_topic(self, topic: HostedTopic, config: TopicConfig) -> None:
+    def configure_topic(self, topic: LocalTopic, config: TopicConfig) -> None:
         """Apply the settings for compression, copies and backpressure to a topic's partitions."""
         topic.keep_as(target_of(config))
         topic.copies = 1 if topic.in_memory else config.min_insync_replicas
@@ -283,11 +283,11 @@ class Node:
         self.backpressure.configure(topic, config)
         self.in_sync.look()
 
-    def drop_topic(self, topic: HostedTopic) -> None:
+    def drop_topic(self, topic: LocalTopic) -> None:
         self.backpressure.forget_topic(topic)
         self.share_delivery.forget_topic(topic.id_bytes)
 
-    def archived_prefix(self, topic: HostedTopic) -> tuple[str, int]:
+    def archived_prefix(self, topic: LocalTopic) -> tuple[str, int]:
         return self.archiving.to_remove(topic) if self.archiving is not None else ("", 0)
 
     # Settings
@@ -331,7 +331,7 @@ class Node:
     # Closing
 
     def close(self) -> None:
-        """Sync and close everything, so that the next start finds it in order."""
+        """Sync and close everything, so that the next start finds a clean shutdown."""
         self.deadlines.close()
         self.segment_threads.close()
         if self.archiving is not None:

@@ -1,4 +1,4 @@
-"""The server: listens, accepts connections, and shuts the broker down in order.
+"""The server: listens, accepts connections, and shuts the broker down cleanly.
 
 An orderly shutdown takes no more connections and requests, answers long polls with the records there are,
 finishes the work in progress, syncs, and leaves the mark that makes the next start fast. A second signal
@@ -172,7 +172,7 @@ class Server:
     # Stopping
 
     async def stop(self, *, hurry: asyncio.Event | None = None) -> None:
-        """Shut down in order. ``hurry`` ends the wait for clients. A second call does nothing."""
+        """Shut down cleanly. ``hurry`` ends the wait for clients. A second call does nothing."""
         if self._stopping:
             return
         self._stopping = True
@@ -217,7 +217,7 @@ class Server:
         self.syncer.close()
         self.node.close()
         if was_ready:
-            _log.info("stopped in order in %.2f s", time.monotonic() - started)
+            _log.info("shut down cleanly in %.2f s", time.monotonic() - started)
 
     async def _let_standbys_finish(self, started: float) -> None:
         """Take no more writes, wait for syncs in progress, and let the standbys copy everything."""

@@ -86,7 +86,7 @@ app = App(
         ("millstream serve --data ./data", "start a broker"),
         ("millstream topic create payments -p 3", "a topic of three partitions"),
         ("echo hello | millstream produce payments", "write a record"),
-        ("millstream consume payments -o start", "read, and go on reading"),
+        ("millstream consume payments -o start", "read, then wait for new records"),
     ),
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},

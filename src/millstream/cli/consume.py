@@ -24,7 +24,7 @@ from millstream.core.units import count
 
 if TYPE_CHECKING:
     from millstream.cli.terminal.signals import Interrupts
-    from millstream.client.librdkafka.consume import Gap, RecordReader, Subscription
+    from millstream.client.librdkafka.consume import BatchConsumer, Gap, GroupConsumer
     from millstream.client.protocol.unreadable import Unreadable
     from millstream.client.text.position import Range
     from millstream.client.text.template import Template
@@ -156,7 +156,7 @@ def consume(
         raise ConfigError("say which topics to read, or give a --pattern")
     shape = _shape(template, decode, registry, as_json=as_json or output is OutputShape.JSON)
     on_unreadable = _say_unreadable if skip_unreadable else None
-    reader: RecordReader
+    reader: BatchConsumer
     with Admin(connection) as admin:
         names = list(dict.fromkeys(topics or ()))
         admin.describe_topics(names)  # for an unknown topic, the error lists the names that exist
@@ -204,8 +204,8 @@ def _member(
     topics: Sequence[str],
     wanted: Range,
     on_unreadable: Callable[[Unreadable], None] | None,
-) -> Subscription:
-    from millstream.client.librdkafka.consume import Subscription
+) -> GroupConsumer:
+    from millstream.client.librdkafka.consume import GroupConsumer
 
     if wanted.stop is not None or wanted.start.kind not in ("start", "end"):
         raise ConfigError(
@@ -213,7 +213,7 @@ def _member(
             f"`millstream group seek {group} --to {wanted.start}`"
         )
     from_start = wanted.start.kind == "start"
-    return Subscription(connection, group, topics, from_start=from_start, on_unreadable=on_unreadable)
+    return GroupConsumer(connection, group, topics, from_start=from_start, on_unreadable=on_unreadable)
 
 
 def _expression(pattern: str | None) -> re.Pattern[str] | None:
@@ -239,7 +239,7 @@ def _say_gap(gap: Gap) -> None:
         note(f"{place}: offsets {first} to {until - 1} are no longer there; continuing at {until}")
 
 
-def _print(reader: RecordReader, shape: Template | Decoding, number: int | None) -> int:
+def _print(reader: BatchConsumer, shape: Template | Decoding, number: int | None) -> int:
     """Write records until there are enough, the range is read, the user interrupts or the output closes."""
     from millstream.cli.terminal.signals import Interrupts
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.stage.demo_panel import DemoPicture, display, summary
-from millstream.cli.stage.stage import Enough, Stage, remove
+from millstream.cli.stage.stage import Stage, StoppedByUser, remove
 from millstream.cli.terminal.help import App, examples
 from millstream.core.errors import ConfigError, MillstreamError
 from millstream.core.units import DurationError, duration_ms
@@ -83,7 +83,7 @@ def demo(
             stage.sum_up(keep)
             if keep:
                 stage.stay()
-        except Enough:
+        except StoppedByUser:
             print("the demo was stopped", flush=True)
     return 0
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from millstream.cli.terminal.output import note, say, show_json, show_table
-from millstream.client.insight.lag import UNKNOWN, Lag, Missed, group_lag, with_progress
+from millstream.client.insight.lag import UNKNOWN, GroupLoss, Lag, group_lag, with_progress
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.text.template import utc
 from millstream.core.clock import SystemClock
@@ -175,7 +175,7 @@ def _behind(lag: Lag) -> str | None:
     return duration_text(lag.behind_ms) if lag.records else "none"
 
 
-def missed_json(missed: Sequence[Missed]) -> list[dict[str, Any]]:
+def missed_json(missed: Sequence[GroupLoss]) -> list[dict[str, Any]]:
     return [
         {
             "topic": each.partition.topic,
@@ -192,7 +192,7 @@ def missed_json(missed: Sequence[Missed]) -> list[dict[str, Any]]:
     ]
 
 
-def show_missed(missed: Sequence[Missed]) -> None:
+def show_missed(missed: Sequence[GroupLoss]) -> None:
     if not missed:
         return
     say("Deleted before it had read them:")

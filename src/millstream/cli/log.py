@@ -142,7 +142,7 @@ def _show(summary: Summary) -> None:
     say(
         f"{count(summary.partitions, 'partition')}, {count(summary.segments, 'segment')}, "
         f"{count(summary.records, 'record')}, {bytes_text(summary.bytes)}; "
-        + ("shut down in order" if summary.clean_shutdown else "not shut down in order")
+        + ("shut down cleanly" if summary.clean_shutdown else "not shut down cleanly")
     )
     if summary.open_transactions or summary.aborted_transactions:
         say(

@@ -21,7 +21,7 @@ from millstream.core.units import count
 
 if TYPE_CHECKING:
     from millstream.cli.terminal.signals import Input, Interrupts
-    from millstream.client.librdkafka.produce import Sender
+    from millstream.client.librdkafka.produce import RecordSender
 
 app = App()
 
@@ -191,7 +191,7 @@ def produce(
     acknowledgements and prints how many records were delivered. The exit code is 1 if any was not.
     """
     from millstream.cli.terminal.signals import Input, Interrupts
-    from millstream.client.librdkafka.produce import Sender, send_all
+    from millstream.client.librdkafka.produce import RecordSender, send_all
     from millstream.client.text.lines import batches_of_records
 
     if format is not RecordFormat.LINES and key_separator is not None:
@@ -203,7 +203,7 @@ def produce(
         raise ConfigError("--subject and --message require --schema")
     if file is not None and not file.is_file():
         raise ConfigError(f"can't read {file}: {'not a file' if file.exists() else 'no such file'}")
-    sender = Sender(
+    sender = RecordSender(
         connection,
         topic,
         acks=acks.value,
@@ -307,7 +307,7 @@ def _opened(file: Path | None) -> Iterator[int]:
 
 
 @contextmanager
-def _progress(file: Path | None, source: Input, sender: Sender, *, quiet: bool) -> Iterator[Any]:
+def _progress(file: Path | None, source: Input, sender: RecordSender, *, quiet: bool) -> Iterator[Any]:
     """A progress bar, if the input is a file, whose size is known, and standard error is a terminal."""
     if file is None or quiet or not sys.stderr.isatty():
         yield lambda: None
@@ -328,7 +328,7 @@ def _progress(file: Path | None, source: Input, sender: Sender, *, quiet: bool) 
         yield lambda: bar.update(task, completed=source.taken, delivered=sender.delivered)
 
 
-def _finish(sender: Sender, interrupts: Interrupts, timeout: float) -> None:
+def _finish(sender: RecordSender, interrupts: Interrupts, timeout: float) -> None:
     """Wait for the acknowledgements. Gives up at another Ctrl-C, or 5 s after the time-out of records."""
     import time
 
@@ -340,7 +340,7 @@ def _finish(sender: Sender, interrupts: Interrupts, timeout: float) -> None:
             return
 
 
-def _report(sender: Sender, problem: MillstreamError | None, *, quiet: bool) -> int:
+def _report(sender: RecordSender, problem: MillstreamError | None, *, quiet: bool) -> int:
     lost = sender.failed + sender.unanswered
     if not quiet or lost or problem:
         note(f"delivered {count(sender.delivered, 'record')} to {sender.topic}")

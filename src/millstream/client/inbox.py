@@ -15,7 +15,7 @@ there, or neither.
                 database.execute("UPDATE accounts SET ...", ...)
 
 Asking for the next batch commits the previous one. Leaving the loop in any other way, by an exception or a
-break, rolls back, and the batch is read again. ``stop`` ends the loop in order. With your own consumer, or
+break, rolls back, and the batch is read again. ``stop`` ends the loop cleanly. With your own consumer, or
 with another kind of queue:
 
     with inbox.once(messages) as new:                     # those of them that were not processed before

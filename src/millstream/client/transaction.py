@@ -15,7 +15,7 @@
 
 The block of a transaction commits at its end. An exception aborts it, and what was read is read again. In
 the loop, asking for the next batch commits the previous one. Leaving the loop in any other way, by an
-exception or a break, aborts; ``stop`` ends the loop in order. A batch may have its own block, to continue
+exception or a break, aborts; ``stop`` ends the loop cleanly. A batch may have its own block, to continue
 after a failure:
 
         for txn in batches:

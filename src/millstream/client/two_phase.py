@@ -10,7 +10,7 @@
 
 A prepared transaction has no timeout. It waits for its decision across restarts of this program and of the
 broker, and meanwhile holds back readers of committed records behind it. So a program saves the token before
-it goes on, and looks for undecided transactions when it starts (``list_prepared``). Deciding twice is
+it continues, and looks for undecided transactions when it starts (``list_prepared``). Deciding twice is
 harmless; a second, different decision is an error.
 
 Preparing is not a request: a transaction is prepared once its records are acknowledged. The broker can't
@@ -42,8 +42,8 @@ from typing import NamedTuple, Self
 from millstream.client.connect import Connection
 from millstream.client.insight.open_transactions import OpenTransactions, TransactionInfo
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.sender import Sender
-from millstream.client.protocol.transaction_requests import Producer, TransactionCoordinator
+from millstream.client.protocol.sender import BatchSender
+from millstream.client.protocol.transaction_requests import ProducerSession, TransactionClient
 from millstream.client.text.position import TopicPartition
 from millstream.client.transaction import Headers
 from millstream.core.clock import SystemClock
@@ -96,9 +96,9 @@ class TwoPhase:
         self.connection = Connection.of(address) if isinstance(address, str) else address
         self.transactional_id = transactional_id
         self._cluster = Cluster(self.connection)
-        self._coordinator = TransactionCoordinator(self._cluster)
-        self._producer: Producer | None = None
-        self._sender: Sender | None = None
+        self._coordinator = TransactionClient(self._cluster)
+        self._producer: ProducerSession | None = None
+        self._sender: BatchSender | None = None
         self._partitions: dict[str, int] = {}
         self._waiting: dict[TopicPartition, list[Record]] = {}
         self._waiting_bytes: dict[TopicPartition, int] = {}
@@ -120,7 +120,7 @@ class TwoPhase:
                 f" decide it first, with commit_prepared or abort_prepared and the token {token}"
             )
         self._producer = producer
-        self._sender = Sender(self._cluster, producer=producer)
+        self._sender = BatchSender(self._cluster, producer=producer)
         return self
 
     def __exit__(
@@ -281,14 +281,14 @@ def _state_of(cluster: Cluster, token: Token) -> TransactionInfo | str:
     later = info.epoch - token.epoch
     if info.state == "Ongoing":
         return info if later <= 1 and token_of(info) in (token, None) else "another"
-    ended = 2 if TransactionCoordinator(cluster).version() >= 2 else 1
+    ended = 2 if TransactionClient(cluster).version() >= 2 else 1
     return info.state if later == ended else "another"
 
 
 def _end(cluster: Cluster, token: Token, found: TransactionInfo, *, commit: bool) -> bool:
     """End the transaction. False if something has happened to it since it was found."""
-    coordinator = TransactionCoordinator(cluster)
-    producer = Producer(found.producer_id, found.epoch, token.transactional_id, coordinator.version())
+    coordinator = TransactionClient(cluster)
+    producer = ProducerSession(found.producer_id, found.epoch, token.transactional_id, coordinator.version())
     try:
         if found.epoch == token.epoch:
             # Only from the producer found above: else this would erase how the transaction has ended since.

@@ -28,8 +28,8 @@ from millstream.console.links import (
     view_link,
 )
 from millstream.console.live import updates as live
-from millstream.console.live.leaving import Ended, leaving
-from millstream.console.live.tails import Seat, Tails
+from millstream.console.live.leaving import HasEnded, leaving
+from millstream.console.live.tails import Tails, TailSlot
 from millstream.console.messages.schemas import Schemas
 from millstream.console.observing.request_pool import RequestPool
 from millstream.console.observing.sampler import Sampler
@@ -125,7 +125,7 @@ class Backend:
         """Do other blocking work on the same threads."""
         return await self._requests.run(work)
 
-    async def look_for(self, request: Request[Any, Any, Any], work: Callable[[Ended], T]) -> T:
+    async def look_for(self, request: Request[Any, Any, Any], work: Callable[[HasEnded], T]) -> T:
         """Do work that may take seconds on separate threads, so that it delays no other page. ``work`` is
         given a function that is true once the client has disconnected, or the console stops.
         """
@@ -170,7 +170,7 @@ class Backend:
         """A stream of the fragments of a page, rendered after each look at the broker."""
         return self._streamed(live.stream(self.sampler, self._status, fragments, self._turns))
 
-    def tail(self, fragments: Callable[[Seat, Snapshot], Awaitable[Mapping[str, str]]]) -> Stream:
+    def tail(self, fragments: Callable[[TailSlot, Snapshot], Awaitable[Mapping[str, str]]]) -> Stream:
         """The same for a page that follows a topic. ``fragments`` is also given the page's seat."""
 
         async def events() -> AsyncIterator[bytes]:

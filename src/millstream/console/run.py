@@ -10,10 +10,10 @@ from millstream.client.connect import Connection
 from millstream.console.app import console_app
 from millstream.console.backend import Backend
 from millstream.console.settings import ConsoleSettings
-from millstream.core.serving import Served
+from millstream.core.serving import ServedApplication
 
 
-class Console(Served):
+class Console(ServedApplication):
     """The console for the broker at an address, served by this process or on one of its threads.
 
     with millstream.Broker() as broker, Console(broker.address) as console:

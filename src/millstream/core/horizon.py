@@ -27,7 +27,7 @@ _AS_RETENTION = -2  # of local.retention.*: the same as retention.*
 
 
 @dataclass(frozen=True, slots=True)
-class Retained:
+class TopicRetention:
     """The retention of each partition of a topic."""
 
     retention_ms: int = NO_LIMIT
@@ -37,7 +37,7 @@ class Retained:
     ring_bytes: int = NO_LIMIT  # the most a ring takes; enforced at any moment, retention only now and then
 
     @classmethod
-    def by(cls, config: TopicConfig) -> Retained:
+    def by(cls, config: TopicConfig) -> TopicRetention:
         deletes = "delete" in config.cleanup_policy
         return cls(
             config.retention_ms if deletes else NO_LIMIT,
@@ -48,7 +48,7 @@ class Retained:
         )
 
     @classmethod
-    def on_disk(cls, config: TopicConfig) -> Retained:
+    def on_disk(cls, config: TopicConfig) -> TopicRetention:
         """What stays on the broker's own disk: less, if a topic is archived."""
         whole = cls.by(config)
         if not config.remote_storage_enable or config.remote_log_copy_disable:
@@ -61,7 +61,7 @@ class Retained:
         )
 
     @classmethod
-    def of(cls, settings: Mapping[str, str | None]) -> Retained:
+    def of(cls, settings: Mapping[str, str | None]) -> TopicRetention:
         """From a topic's settings as a broker reports them. Compaction without deletion has no limit."""
         deletes = "delete" in (settings.get("cleanup.policy") or "delete")
         return cls(
@@ -105,14 +105,14 @@ class Retained:
         return max(0.0, min(by_time, by_size) - size)
 
 
-class Growing(NamedTuple):
+class LogGrowth(NamedTuple):
     """A log that is written: its bytes per second, and how much it may grow before retention holds it."""
 
     rate: float
     room: float
 
 
-def seconds_until_full(free: float, logs: Iterable[Growing]) -> float | None:
+def seconds_until_full(free: float, logs: Iterable[LogGrowth]) -> float | None:
     """When logs that share ``free`` bytes of a disk will have used them up.
 
     Each grows at its rate until its retention holds it: together a line that bends once for each log."""
@@ -142,7 +142,7 @@ class ReaderPace(NamedTuple):
     read_per_second: float = 0.0  # 0: it makes no progress
 
 
-def seconds_to_loss(keeping: Retained, reader: ReaderPace) -> float | None:
+def seconds_to_loss(keeping: TopicRetention, reader: ReaderPace) -> float | None:
     """When retention overtakes a reader. 0: at the next check, because it is already beyond retention."""
     if reader.unread <= 0:
         return None
@@ -152,7 +152,7 @@ def seconds_to_loss(keeping: Retained, reader: ReaderPace) -> float | None:
     return _finite(soonest) if soonest < caught_up else None
 
 
-def _lost_by_time(keeping: Retained, reader: ReaderPace) -> float:
+def _lost_by_time(keeping: TopicRetention, reader: ReaderPace) -> float:
     if keeping.retention_ms < 0 or reader.age is None:
         return inf
     left = keeping.retention_ms / 1000 - reader.age
@@ -164,7 +164,7 @@ def _lost_by_time(keeping: Retained, reader: ReaderPace) -> float:
     return left / (1 - pace) if pace < 1 else inf
 
 
-def _lost_by_size(keeping: Retained, reader: ReaderPace) -> float:
+def _lost_by_size(keeping: TopicRetention, reader: ReaderPace) -> float:
     if keeping.kept_bytes < 0:
         return inf
     left = keeping.kept_bytes - reader.unread_bytes

@@ -42,7 +42,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-class Served:
+class ServedApplication:
     """Serves an application at ``listen``, ``HOST:PORT``; port 0 takes a free one. ``url`` is known once it
     has started. A subclass provides the ``application``."""
 
@@ -132,7 +132,7 @@ class Served:
         return self
 
     def stop(self) -> None:
-        """Stop in order. A second call does nothing."""
+        """Stop cleanly. A second call does nothing."""
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -158,7 +158,7 @@ def set_up_logging() -> None:
     logger.propagate = False
 
 
-def run(served: Served, on_ready: Callable[[str], None]) -> int:
+def run(served: ServedApplication, on_ready: Callable[[str], None]) -> int:
     """Serve in this process until SIGTERM or SIGINT. Returns the exit code.
 
     It ends within ``_LONGEST`` seconds of the signal. Client libraries have their own threads, and stopping
@@ -186,7 +186,7 @@ def run(served: Served, on_ready: Callable[[str], None]) -> int:
     return 0
 
 
-def run_beside(served: Served) -> int:
+def run_beside(served: ServedApplication) -> int:
     """Like ``run``, next to the process that started this one. It ends when standard input does, so that it
     never outlives its parent, however the parent ends."""
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from millstream.client.connect import DEFAULT_ADDRESS, Connection
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import MillstreamError
 from millstream.examples.example import Event, Generator
@@ -36,7 +36,7 @@ class Feed(threading.Thread):
         self.error: Exception | None = None
         self._connection = connection
         self._speed = speed
-        self._senders: dict[str, Sender] = {}
+        self._senders: dict[str, RecordSender] = {}
         self._ended = threading.Event()
 
     @property
@@ -81,7 +81,7 @@ class Feed(threading.Thread):
 
     def _send(self, topic: str, value: bytes | None, key: str, at_ms: int) -> None:
         if topic not in self._senders:
-            self._senders[topic] = Sender(self._connection, topic, acks="1")
+            self._senders[topic] = RecordSender(self._connection, topic, acks="1")
         self._senders[topic].send([Outgoing(value, key.encode(), timestamp=at_ms)])
 
 

@@ -1,4 +1,4 @@
-"""Finds the job whose ledger a consumer group is, from what jobs report in ``millstream.jobs``.
+"""Finds the job that a consumer group belongs to, from the reports of jobs in ``millstream.jobs``.
 
 A job reads on Spark and is not a member of its group, so the broker reports the group as empty while the job
 runs.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
-from millstream.jobs.report import RUNNING, TOPIC, Shown, state_now
+from millstream.jobs.report import RUNNING, TOPIC, DisplayedState, state_now
 
 if TYPE_CHECKING:
     from millstream.client.librdkafka.admin import Admin
@@ -27,7 +27,7 @@ class Owner:
     """A job that records in a group's offsets which of its batches are done."""
 
     job: str
-    state: Shown
+    state: DisplayedState
     host: str = ""
     pid: int = 0
 
@@ -52,7 +52,7 @@ class Owner:
 
 def owners(admin: Admin, now_ms: int) -> dict[str, Owner]:
     """The owners by group; none if the cluster does not have the topic."""
-    from millstream.client.librdkafka.consume import Reader
+    from millstream.client.librdkafka.consume import PartitionReader
 
     partitions = admin.topics().get(TOPIC, 0)
     if not partitions:
@@ -60,7 +60,9 @@ def owners(admin: Admin, now_ms: int) -> dict[str, Owner]:
     bounds = admin.bounds([TopicPartition(TOPIC, index) for index in range(partitions)])
     newest: dict[bytes, bytes | None] = {}
     starts = {place: bound.start for place, bound in bounds.items()}
-    with Reader(admin.connection, starts, {place: bound.end for place, bound in bounds.items()}) as reader:
+    with PartitionReader(
+        admin.connection, starts, {place: bound.end for place, bound in bounds.items()}
+    ) as reader:
         while not reader.finished:
             for message in reader.read(1000, 0.5):
                 newest[message.key() or b""] = message.value()

@@ -24,7 +24,7 @@ MOST_BYTES = 256 * 1024
 # Spark's tasks, in which each waits for the others. So they are one part: ``process``.
 PARTS = ("look", "plan", "process", "ledger", "commit", "views", "checkpoint", "rest")
 State = Literal["starting", "running", "waiting", "failed", "stopped"]
-Shown = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
+DisplayedState = Literal["starting", "running", "waiting", "failed", "stopped", "silent"]
 RUNNING = ("starting", "running", "waiting")
 _SILENT_HEARTBEATS = 4  # this many may be missed: a broker's hiccup does not mean that the job is dead
 
@@ -139,7 +139,7 @@ class JobStatus:
     errors: list[JobError] = field(default_factory=list)  # the last ones, newest first
 
 
-def state_now(state: State, silent_ms: int, heartbeat_ms: int | None = None) -> Shown:
+def state_now(state: State, silent_ms: int, heartbeat_ms: int | None = None) -> DisplayedState:
     """The state that a job reported, or ``silent`` if it has reported nothing for too long."""
     patience = _SILENT_HEARTBEATS * max(1000, heartbeat_ms or HEARTBEAT_MS)
     return "silent" if state in RUNNING and silent_ms > patience else state

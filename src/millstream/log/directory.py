@@ -36,7 +36,7 @@ from millstream.log.recovery.recovery import open_partition
 from millstream.log.recovery.shortfall import (
     ACCEPTED_LOSSES,
     HighestCommits,
-    Known,
+    LogFacts,
     described,
     of_another_topic,
 )
@@ -47,11 +47,11 @@ from millstream.log.snapshots import SNAPSHOT_SUFFIX
 from millstream.log.storage.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from millstream.log.storage.files import (
     DIRECTORY,
-    Aside,
     File,
     FilePool,
     Files,
     OsFiles,
+    RunOnThread,
     read_file,
     replace_file,
 )
@@ -83,7 +83,7 @@ def partition_of(name: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
-class Wanted(NamedTuple):
+class LogToOpen(NamedTuple):
     """A log to open, and what the catalogue knows about it."""
 
     topic: str
@@ -190,7 +190,7 @@ class LogDirectory:
                     "the directory belongs to another broker; give the right one"
                 )
 
-    def work_aside(self, aside: Aside) -> None:
+    def work_aside(self, aside: RunOnThread) -> None:
         """From now on, run work that reads whole files elsewhere: see ``FilePool.aside``."""
         self.pool.aside = aside
 
@@ -209,15 +209,15 @@ class LogDirectory:
         count. ``is_copy``: the log copies another broker's, and takes all offsets and epochs from it."""
         if is_new:
             self.forget_offsets([(topic, partition)])
-        return self._open(Wanted(topic, partition, config, topic_id), clean=self.clean, is_copy=is_copy)
+        return self._open(LogToOpen(topic, partition, config, topic_id), clean=self.clean, is_copy=is_copy)
 
     def open_logs(
-        self, wanted: Sequence[Wanted], *, is_copy: bool = False, can_fetch: bool = False
+        self, wanted: Sequence[LogToOpen], *, is_copy: bool = False, can_fetch: bool = False
     ) -> list[PartitionLog]:
         """Open all logs of a starting broker. A log that is shorter than it is known to have been is
         opened offline, unless it is a copy that ``can_fetch`` the rest."""
 
-        def open_one(each: Wanted) -> PartitionLog:
+        def open_one(each: LogToOpen) -> PartitionLog:
             try:
                 return self._open(each, clean=self.clean, is_copy=is_copy, can_fetch=can_fetch)
             except LogOffline as offline:
@@ -230,12 +230,12 @@ class LogDirectory:
         with ThreadPoolExecutor(_OPENING_THREADS, "millstream-open") as threads:
             return list(threads.map(open_one, wanted))
 
-    def reopen(self, wanted: Wanted) -> PartitionLog:
+    def reopen(self, wanted: LogToOpen) -> PartitionLog:
         """Open a log that was offline: everything it lacks was found elsewhere."""
         self._accepted[wanted.topic, wanted.partition] = _ALL
         return self._open(wanted, clean=self.clean, is_copy=False)
 
-    def _offline_log(self, wanted: Wanted, why: LogOffline) -> PartitionLog:
+    def _offline_log(self, wanted: LogToOpen, why: LogOffline) -> PartitionLog:
         """A log without files that refuses everything. What is on the disk is left alone."""
         files = MemoryFiles()
         path = f"{self.path}/{wanted.topic}-{wanted.partition}"
@@ -245,7 +245,7 @@ class LogDirectory:
         return log
 
     def _new_log(
-        self, wanted: Wanted, path: str, pool: FilePool, save_start_offset: Callable[[], None]
+        self, wanted: LogToOpen, path: str, pool: FilePool, save_start_offset: Callable[[], None]
     ) -> PartitionLog:
         return PartitionLog(
             wanted.topic,
@@ -258,7 +258,9 @@ class LogDirectory:
             retention_clock=self._retention_clock,
         )
 
-    def _open(self, wanted: Wanted, *, clean: bool, is_copy: bool, can_fetch: bool = False) -> PartitionLog:
+    def _open(
+        self, wanted: LogToOpen, *, clean: bool, is_copy: bool, can_fetch: bool = False
+    ) -> PartitionLog:
         key = (wanted.topic, wanted.partition)
         if key in self.logs:
             raise ValueError(f"{wanted.topic}-{wanted.partition} is open already")
@@ -307,16 +309,16 @@ class LogDirectory:
         self.logs[key] = log
         return log
 
-    def _known(self, wanted: Wanted) -> Known:
+    def _known(self, wanted: LogToOpen) -> LogFacts:
         key = (wanted.topic, wanted.partition)
-        return Known(
+        return LogFacts(
             self._recovery_points.get(key, 0),
             self._start_offsets.get(key, 0),
             wanted.commits,
             was_there=key in self._recovery_points or key in self._start_offsets,
         )
 
-    def _check_topic(self, path: str, wanted: Wanted, *, keep: bool, is_accepted: bool) -> bool:
+    def _check_topic(self, path: str, wanted: LogToOpen, *, keep: bool, is_accepted: bool) -> bool:
         """True if the directory names this topic. A directory that names another topic is set aside: the
         topic was deleted and created again, and the broker was killed before the old directory was gone.
         After a clean shutdown (``keep``) that can't happen, so a person has put the wrong files there.
@@ -413,7 +415,7 @@ class LogDirectory:
         return _in_place_of(log, self._open_again(log)), Path(aside)
 
     def _open_again(self, log: PartitionLog) -> PartitionLog:
-        wanted = Wanted(log.topic, log.partition, log.config)
+        wanted = LogToOpen(log.topic, log.partition, log.config)
         return self._open(wanted, clean=False, is_copy=True, can_fetch=True)
 
     def _copy(self, source: File, position: int, end: int, path: str) -> None:

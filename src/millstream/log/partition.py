@@ -32,7 +32,7 @@ from millstream.log.ring import Ring
 from millstream.log.segment.scan import MAX_RELATIVE_OFFSET, Damage
 from millstream.log.segment.segment import Segment, file_name
 from millstream.log.segment.segments import NOTHING, LogSlice, Segments
-from millstream.log.segment.time_search import Place, Search, run_here
+from millstream.log.segment.time_search import OffsetAndTimestamp, Search, run_here
 from millstream.log.segment.unsynced import Unsynced
 from millstream.log.snapshots import snapshot_of
 from millstream.log.state import LogState
@@ -512,14 +512,14 @@ class PartitionLog(LogState):
         """(offset, timestamp) of the first record that is not older, if any. For a thread, not for a loop."""
         return run_here(self.search_time(timestamp_ms))
 
-    def search_time(self, timestamp_ms: int) -> Search[Place | None]:
+    def search_time(self, timestamp_ms: int) -> Search[OffsetAndTimestamp | None]:
         return self.segments.first_at(timestamp_ms, self.log_start_offset, end=self.written_offset)
 
     def max_timestamp_offset(self) -> tuple[int, int]:
         """(offset, timestamp) of the first record with the largest timestamp; (-1, -1) if there is none."""
         return run_here(self.search_newest())
 
-    def search_newest(self) -> Search[Place]:
+    def search_newest(self) -> Search[OffsetAndTimestamp]:
         return self.segments.newest(self.log_start_offset, end=self.written_offset)
 
     # Transactions

@@ -15,7 +15,7 @@ If a header's largest timestamp is not that of its records, it is corrected, as 
 write the last record's.
 
 Uncompressed batches are checked where they are appended. So are small compressed ones. For larger ones
-``check_here`` raises CheckApart, and ``verdict_of`` is called on a thread (``topics.batch_preparation``).
+``check_here`` raises CheckOnThread, and ``verdict_of`` is called on a thread (``topics.batch_preparation``).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _NAMED = 10  # the ones that its message names
 _ANY = 2**62  # milliseconds; the sum with a clock's still fits in 64 bits
 
 
-class CheckApart(Exception):
+class CheckOnThread(Exception):
     """The batch is too large to be decompressed on the server's loop."""
 
 
-class Rules(NamedTuple):
+class RecordRules(NamedTuple):
     """What a topic's settings require of records."""
 
     needs_keys: bool
@@ -62,9 +62,9 @@ class Rules(NamedTuple):
     max_decompressed: int
 
 
-def rules_of(config: TopicConfig) -> Rules:
+def rules_of(config: TopicConfig) -> RecordRules:
     stamps_time = config.message_timestamp_type == "LogAppendTime"  # then the producer's do not count
-    return Rules(
+    return RecordRules(
         "compact" in config.cleanup_policy,
         _ANY if stamps_time else min(config.message_timestamp_before_max_ms, _ANY),
         _ANY if stamps_time else min(config.message_timestamp_after_max_ms, _ANY),
@@ -88,17 +88,17 @@ def abide_by(verdict: Verdict, records: bytearray | memoryview) -> int:
     return verdict.max_timestamp
 
 
-def check_here(records: Buffer, rules: Rules, now_ms: int) -> Verdict:
-    """The verdict on a compressed batch. Raises CheckApart if a thread should check it."""
+def check_here(records: Buffer, rules: RecordRules, now_ms: int) -> Verdict:
+    """The verdict on a compressed batch. Raises CheckOnThread if a thread should check it."""
     if len(records) > SMALL:
-        raise CheckApart
+        raise CheckOnThread
     try:
         return _decompressed(records, rules, now_ms, min(SMALL_RECORDS, rules.max_decompressed))
     except BatchTooLarge:
-        raise CheckApart from None
+        raise CheckOnThread from None
 
 
-def verdict_of(records: Buffer, rules: Rules, now_ms: int) -> Verdict:
+def verdict_of(records: Buffer, rules: RecordRules, now_ms: int) -> Verdict:
     """The verdict on any compressed batch, for a thread."""
     try:
         return _decompressed(records, rules, now_ms, rules.max_decompressed)
@@ -112,7 +112,7 @@ def verdict_of(records: Buffer, rules: Rules, now_ms: int) -> Verdict:
         )
 
 
-def _decompressed(records: Buffer, rules: Rules, now_ms: int, max_size: int) -> Verdict:
+def _decompressed(records: Buffer, rules: RecordRules, now_ms: int, max_size: int) -> Verdict:
     """Check a compressed batch. Faults of its header or checksum are not reported here: an append checks
     those itself."""
     if len(records) < HEADER_SIZE:
@@ -129,12 +129,12 @@ def _decompressed(records: Buffer, rules: Rules, now_ms: int, max_size: int) -> 
     return _verdict(body, 0, header, rules, now_ms)
 
 
-def verdict_of_plain(records: Buffer, rules: Rules, now_ms: int) -> Verdict:
+def verdict_of_plain(records: Buffer, rules: RecordRules, now_ms: int) -> Verdict:
     """The verdict on an uncompressed batch in which ``check`` found a fault."""
     return _verdict(records, HEADER_SIZE, read_header(records), rules, now_ms)
 
 
-def _verdict(body: Buffer, start: int, header: BatchHeader, rules: Rules, now_ms: int) -> Verdict:
+def _verdict(body: Buffer, start: int, header: BatchHeader, rules: RecordRules, now_ms: int) -> Verdict:
     asked = (
         header.record_count,
         header.base_timestamp,
@@ -165,7 +165,7 @@ def _numbers(rows: tuple[int, ...]) -> str:
     return f"{', '.join(map(str, rows[:_NAMED]))}{more} (counted from 0 in the batch)"
 
 
-def _out_of_time(latest: int, rules: Rules, now_ms: int) -> str:
+def _out_of_time(latest: int, rules: RecordRules, now_ms: int) -> str:
     if latest - now_ms > rules.after_ms:
         return (
             f"timestamp {latest} is {latest - now_ms} ms ahead of the broker's clock, "

@@ -196,7 +196,7 @@ def check_plausible(header: BatchHeader, body_size: int) -> None:
 def _records(body: memoryview, header: BatchHeader) -> Iterator[Record]:
     check_plausible(header, len(body))
     append_time = header.max_timestamp if header.attributes & batch.LOG_APPEND_TIME else None
-    reader = RecordReader(body)
+    reader = RecordCursor(body)
     previous = -1
     for _ in range(header.record_count):
         timestamp_delta, offset_delta, key, value, headers = reader.record()
@@ -215,7 +215,7 @@ def _records(body: memoryview, header: BatchHeader) -> Iterator[Record]:
         raise CorruptBatch(f"{len(body) - reader.position} bytes after the last record")
 
 
-class RecordReader:
+class RecordCursor:
     """Reads the records of a batch from a current position."""
 
     __slots__ = ("body", "end", "position")

@@ -18,15 +18,15 @@ from millstream.pipeline.dsl.graph import TopicSink, ViewSink
 from millstream.pipeline.dsl.load import load_topology
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.kernel.channels import AHEAD, LATE
-from millstream.pipeline.kernel.clock import NEVER, At
-from millstream.pipeline.kernel.ending import Ending
+from millstream.pipeline.kernel.clock import NEVER, BatchTime
+from millstream.pipeline.kernel.ending import EndOfInput
 from millstream.pipeline.run.delivery.changelog import records_of
 from millstream.pipeline.sql import types
 from millstream.pipeline.sql.building import Moment
 from millstream.pipeline.sql.casts import UTC, from_micros, micros, timestamp_of
 from millstream.pipeline.sql.compile import python_value
 from millstream.testing.engine import Engine, OnSpark, OwnSql
-from millstream.testing.kernels import BatchTime
+from millstream.testing.kernels import BatchClock
 from millstream.testing.records import Record, to_bytes
 from millstream.testing.running import BatchOutput, FlowRunner
 from millstream.views.opening import open_reader, open_store
@@ -176,21 +176,21 @@ class Driver:
         self._finished = True
         self._now = micros(self.now)
         for operators, is_circle in self._running.in_order():
-            ending = Ending(strides=not is_circle)
+            ending = EndOfInput(strides=not is_circle)
             while True:
                 due = [bucket.status().waits_for for bucket in self._running.states.of(operators)]
                 reached = ending.next(min((time for time in due if time is not None), default=None))
                 if reached is None:
                     break
-                self._run({}, BatchTime(At(micros(self.now), reached), operators))
+                self._run({}, BatchClock(BatchTime(micros(self.now), reached), operators))
 
     # ---- batches ------------------------------------------------------------------------------------
 
-    def _run(self, records: Mapping[str, list[Record]], time: BatchTime | None = None) -> None:
+    def _run(self, records: Mapping[str, list[Record]], time: BatchClock | None = None) -> None:
         """Run a batch, and the batches that follow from it because the flow reads what it writes."""
         reads = {source.topic for source in self._flow.sources}
         for _ in range(_MOST_ROUNDS):
-            given = self._running.batch(records, time or BatchTime(At(micros(self.now))))
+            given = self._running.batch(records, time or BatchClock(BatchTime(micros(self.now))))
             self._to_views(given)
             self._keep(given)
             back: dict[str, list[Record]] = {}

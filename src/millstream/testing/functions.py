@@ -20,7 +20,7 @@ import pyspark.sql.functions as spark_functions
 from pyspark.sql.types import DataType
 from pyspark.sql.udf import UserDefinedFunction
 
-from millstream.pipeline.sql.nodes import Apply, Call, Lambda, Node, Unsupported
+from millstream.pipeline.sql.nodes import Call, Lambda, Node, PythonCall, Unsupported
 from millstream.pipeline.sql.nodes import Column as ColumnNode
 from millstream.pipeline.sql.parse import parse
 from millstream.testing.columns import Column, named, node_of, type_of
@@ -53,7 +53,7 @@ def udf(f: Any = None, returnType: Any = "string", **_: Any) -> Any:  # noqa: N8
 
     @functools.wraps(f)
     def call(*columns: Any) -> Column:
-        return Column(Apply(f, tuple(map(named, columns)), kind))
+        return Column(PythonCall(f, tuple(map(named, columns)), kind))
 
     return call
 
@@ -83,7 +83,7 @@ def _applied(
         raise Unsupported("a UDF with keyword arguments")
     if whole and not columns:
         raise Unsupported("a pandas or Arrow UDF without arguments")
-    return Column(Apply(function, tuple(map(named, columns)), type_of(kind), whole))
+    return Column(PythonCall(function, tuple(map(named, columns)), type_of(kind), whole))
 
 
 def _general(name: str) -> Callable[..., Column]:

@@ -20,14 +20,14 @@ from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.formats.decode import decoded
 from millstream.pipeline.kernel.bucket import Bucket, KeyedOperator
 from millstream.pipeline.kernel.channels import AHEAD, LATE
-from millstream.pipeline.kernel.clock import At
+from millstream.pipeline.kernel.clock import BatchTime
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack, Unpack, unpacked
 from millstream.pipeline.kernel.state.containers import to_bytes
 from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.spark.kernel_operator import STATUS, StateLocation
 from millstream.pipeline.spark.lowering.frames import Frames
 from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames
-from millstream.pipeline.spark.placing import PLACE, Places
+from millstream.pipeline.spark.row_positions import ROW_POSITION, RowPositions
 from millstream.testing.dataframe import DataFrame
 from millstream.testing.engine import Engine
 
@@ -58,21 +58,21 @@ class OperatorStates:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTime:
+class BatchClock:
     """The time of a batch, and the operators whose event time it advances once the input has ended."""
 
-    at: At
+    at: BatchTime
     carried: Collection[str] = ()
 
-    def of(self, operator: KeyedOperator) -> At:
-        return self.at if operator.name in self.carried else At(self.at.now)
+    def of(self, operator: KeyedOperator) -> BatchTime:
+        return self.at if operator.name in self.carried else BatchTime(self.at.now)
 
 
-class DriverPlaces(Places):
-    """Hides places in the driver's own DataFrames."""
+class DriverRowPositions(RowPositions):
+    """Hides row positions in the driver's own DataFrames."""
 
     def hide(self, frame: Any) -> Any:
-        return frame.hide(PLACE) if isinstance(frame, DataFrame) else super().hide(frame)
+        return frame.hide(ROW_POSITION) if isinstance(frame, DataFrame) else super().hide(frame)
 
     def steps(self, made: Any, hidden: Any) -> set[str] | None:
         return made.steps if isinstance(made, DataFrame) else super().steps(made, hidden)
@@ -84,10 +84,10 @@ class DriverPlaces(Places):
 class InProcessKernels(KernelFrames):
     """Stateful operators whose rows are DataFrames of the engine and whose state is in ``states``."""
 
-    places = DriverPlaces()
+    positions = DriverRowPositions()
 
     def __init__(
-        self, accepted: Callable[..., Any], engine: Engine, states: OperatorStates, time: BatchTime
+        self, accepted: Callable[..., Any], engine: Engine, states: OperatorStates, time: BatchClock
     ) -> None:
         super().__init__(accepted, "", "update", lambda stateful: StateLocation())
         self._engine, self._states, self._time = engine, states, time
@@ -148,7 +148,7 @@ class BatchFrames(Frames):
     """The DataFrames of one batch. ``raw`` returns a source's records in the batch."""
 
     def __init__(
-        self, raw: Callable[[SourceNode], pa.Table], engine: Engine, states: OperatorStates, time: BatchTime
+        self, raw: Callable[[SourceNode], pa.Table], engine: Engine, states: OperatorStates, time: BatchClock
     ) -> None:
         super().__init__(lambda source: None, encode=_checked)
         self._raw, self._engine = raw, engine

@@ -21,7 +21,7 @@ from millstream.pipeline.dsl.graph import TopicSink
 from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.formats.decode import accepted, decoded, rejected
-from millstream.pipeline.kernel.clock import At
+from millstream.pipeline.kernel.clock import BatchTime
 from millstream.pipeline.planning.plan import Query, plan
 from millstream.pipeline.planning.query_order import in_order, is_circle
 from millstream.pipeline.planning.sink_columns import SINK, view_column
@@ -29,7 +29,7 @@ from millstream.pipeline.spark.failures import condensed
 from millstream.pipeline.spark.lowering.sinks import sink_rows
 from millstream.pipeline.sql.casts import from_micros
 from millstream.testing.engine import Engine
-from millstream.testing.kernels import BatchFrames, BatchTime, OperatorStates
+from millstream.testing.kernels import BatchClock, BatchFrames, OperatorStates
 from millstream.testing.records import RAW, Record, raw_table
 from millstream.views.views import Changes, View
 
@@ -53,14 +53,14 @@ class FlowRunner:
         self.states = OperatorStates()
         self.views: dict[str, View] = {}
         # Run everything once without rows, on state that is thrown away, so that mistakes are reported now.
-        self._batch({}, BatchTime(At(0)), OperatorStates())
+        self._batch({}, BatchClock(BatchTime(0)), OperatorStates())
 
-    def batch(self, records: Mapping[str, Sequence[Record]], time: BatchTime) -> BatchOutput:
+    def batch(self, records: Mapping[str, Sequence[Record]], time: BatchClock) -> BatchOutput:
         """Run a batch. ``records``, by topic, are all that came since the last one."""
         return self._batch(records, time, self.states)
 
     def _batch(
-        self, records: Mapping[str, Sequence[Record]], time: BatchTime, states: OperatorStates
+        self, records: Mapping[str, Sequence[Record]], time: BatchClock, states: OperatorStates
     ) -> BatchOutput:
         self.engine.moment.now = from_micros(time.at.now)
 

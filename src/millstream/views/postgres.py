@@ -29,10 +29,10 @@ from millstream.views.merge_sql import PART, VERSION
 from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
 from millstream.views.query import (
     READS,
-    Answer,
-    Ask,
     QueryLimits,
     QueryRefused,
+    QueryResult,
+    RunQuery,
     collected,
     too_slow,
     weight,
@@ -40,7 +40,7 @@ from millstream.views.query import (
 from millstream.views.reading import SqlReader
 from millstream.views.refusals import not_taken
 from millstream.views.values import TEXTS, JsonText, base_of, key_bytes, local_time_text, time_text
-from millstream.views.views import Applied, Changes, Rows, View
+from millstream.views.views import AppliedBatch, Changes, Rows, View
 from millstream.views.writing import TABLES, SqlStore
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class PostgresStore(SqlStore):
     @contextmanager
     def applying(
         self, query: str, batch: int, changes: Iterable[Changes], tell: Collection[str] = ()
-    ) -> Iterator[Applied | None]:
+    ) -> Iterator[AppliedBatch | None]:
         """As in ``SqlStore``; reconnects first if the connection is already broken."""
         with self._lock:
             self._again(lambda: None)
@@ -325,14 +325,14 @@ class PostgresReader(SqlReader):
             raise self._refused(error) from None
 
     @contextmanager
-    def asking(self, limits: QueryLimits, *, ours: bool = False) -> Iterator[Ask]:
+    def asking(self, limits: QueryLimits, *, ours: bool = False) -> Iterator[RunQuery]:
         """Run queries written by others, on one snapshot and within limits. A query may raise QueryRefused.
         None can follow it then, because the transaction is over."""
         import psycopg
 
         deadline = time.monotonic() + limits.seconds
 
-        def ask(sql: str) -> Answer:
+        def ask(sql: str) -> QueryResult:
             if not _QUERY.match(sql):
                 raise QueryRefused(READS, sql)
             try:
@@ -343,7 +343,7 @@ class PostgresReader(SqlReader):
                     rows, cut = collected(self._fetched(cursor, deadline, limits), limits)
                     names = [column.name for column in cursor.description or ()]
                 self._db.execute("CLOSE asked")
-                return Answer(names, rows, cut)
+                return QueryResult(names, rows, cut)
             except psycopg.errors.QueryCanceled:
                 raise too_slow(sql, limits) from None
             except psycopg.Error as error:

@@ -3,7 +3,7 @@
     with reader.asking(Limits(seconds=5)) as ask:
         answer = ask("SELECT rule, count(*) FROM blocked GROUP BY rule")
 
-All queries in one such block see the same snapshot, and share the time limit. The job that writes goes on
+All queries in one such block see the same snapshot, and share the time limit. The job that writes continues
 meanwhile. A reader of SQLite only keeps it from cleaning up old data, and a reader of PostgreSQL does not
 hold it up at all. Both end when the time is over.
 """
@@ -31,7 +31,7 @@ class QueryLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """The answer to a query. ``cut`` is the limit at which it was cut off; None if it is complete."""
 
     columns: list[str]
@@ -39,7 +39,7 @@ class Answer:
     cut: Literal["rows", "bytes"] | None = None
 
 
-Ask = Callable[[str], Answer]
+RunQuery = Callable[[str], QueryResult]
 
 
 class QueryRefused(MillstreamError):

@@ -11,7 +11,7 @@ from typing import Any
 from millstream.core.errors import MillstreamError
 from millstream.views.merge_sql import PART, VERSION
 from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
-from millstream.views.views import Described, Present, Since
+from millstream.views.views import ChangesSince, ViewContents, ViewDescription
 
 
 class SqlReader(ABC):
@@ -36,7 +36,7 @@ class SqlReader(ABC):
     def _columns(self, table: str) -> dict[str, str]:
         """The columns of a table and their types, in order."""
 
-    def described(self) -> list[Described]:
+    def described(self) -> list[ViewDescription]:
         """Every view, without its rows."""
         with self._snapshot():
             _, found = self._found(
@@ -45,7 +45,7 @@ class SqlReader(ABC):
                 " ON n.view = v.name AND n.version = v.version ORDER BY v.name"
             )
             return [
-                Described(name, tuple(json.loads(key)), list(self._columns(name).items()), *rest)
+                ViewDescription(name, tuple(json.loads(key)), list(self._columns(name).items()), *rest)
                 for name, key, *rest in found
                 if not is_ours(name)
             ]
@@ -67,19 +67,19 @@ class SqlReader(ABC):
         except MillstreamError as error:
             raise MillstreamError(f"the condition {condition!r}: {error}") from None
 
-    def present(self, name: str, condition: str | None) -> Present:
+    def present(self, name: str, condition: str | None) -> ViewContents:
         """The rows of a view, and their version."""
         with self._snapshot():
             version, floor, key = self._view(name)
             columns, rows = self._found(f"SELECT * FROM {quoted_name(name)}{_where(condition)}")
-            return Present(version, floor, key, columns, rows)
+            return ViewContents(version, floor, key, columns, rows)
 
-    def since(self, name: str, version: int, condition: str | None) -> Since:
+    def since(self, name: str, version: int, condition: str | None) -> ChangesSince:
         """What changed after a version."""
         with self._snapshot():
             latest, floor, key = self._view(name)
             if latest == version:
-                return Since(latest, floor, key, [], [])
+                return ChangesSince(latest, floor, key, [], [])
             order = ", ".join([VERSION, *map(quoted_name, key), PART])
             both = f"({condition}) AND {VERSION} > {version}" if condition else f"{VERSION} > {version}"
             columns, rows = self._found(
@@ -90,7 +90,7 @@ class SqlReader(ABC):
                 f" WHERE view = {quoted_text(name)} AND version > {version}"
             )
             notes = {at: note for at, *note in versions}
-            return Since(
+            return ChangesSince(
                 latest,
                 floor,
                 key,

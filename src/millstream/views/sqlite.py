@@ -18,10 +18,10 @@ from millstream.views.merge_sql import PART, VERSION
 from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
 from millstream.views.query import (
     READS,
-    Answer,
-    Ask,
     QueryLimits,
     QueryRefused,
+    QueryResult,
+    RunQuery,
     collected,
     place_of,
     too_slow,
@@ -264,7 +264,7 @@ class SqliteReader(SqlReader):
             raise MillstreamError(f"{error}; the views in {self.where} are: {names}") from None
 
     @contextmanager
-    def asking(self, limits: QueryLimits, *, ours: bool = False) -> Iterator[Ask]:
+    def asking(self, limits: QueryLimits, *, ours: bool = False) -> Iterator[RunQuery]:
         """Run queries written by others, on one snapshot and within limits. A query may raise QueryRefused.
         The queries run in a process that can be killed. With ``ours``, the SQL contains nothing that others
         wrote, and runs in this process."""
@@ -274,10 +274,10 @@ class SqliteReader(SqlReader):
             return
         with Child(self.where, limits) as child:
 
-            def ask(sql: str) -> Answer:
+            def ask(sql: str) -> QueryResult:
                 kind, *rest = child.call("ask", sql)
                 if kind == "rows":
-                    return Answer(*rest)
+                    return QueryResult(*rest)
                 if kind == "late":
                     raise too_slow(sql, limits)
                 complaint = str(rest[0])
@@ -299,11 +299,11 @@ class SqliteReader(SqlReader):
         finally:
             self._db.set_progress_handler(None, 0)
 
-    def _answer(self, sql: str, limits: QueryLimits) -> Answer:
+    def _answer(self, sql: str, limits: QueryLimits) -> QueryResult:
         try:
             with closing(self._db.execute(sql)) as cursor:
                 rows, cut = collected(cursor, limits)
-                return Answer([column[0] for column in cursor.description], rows, cut)
+                return QueryResult([column[0] for column in cursor.description], rows, cut)
         except sqlite3.OperationalError as error:
             if "interrupted" in str(error):
                 raise too_slow(sql, limits) from None

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from millstream.core.errors import MillstreamError
-from millstream.views.query import Ask, QueryLimits
+from millstream.views.query import QueryLimits, RunQuery
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]  # column names, and the rows
 
@@ -65,7 +65,7 @@ class ViewsRebuilt(MillstreamError):
     """The views were rebuilt and continue with another checkpoint; this run has to end."""
 
 
-class Changed(NamedTuple):
+class ChangedRow(NamedTuple):
     """What became of a key: its row after the change, or None if it is gone."""
 
     key: tuple[Any, ...]
@@ -73,12 +73,12 @@ class Changed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Applied:
+class AppliedBatch:
     """A written batch: the number of rows without a key, and what changed in the requested views."""
 
     unkeyed: int = 0
     columns: dict[str, list[str]] = field(default_factory=dict)
-    changed: dict[str, list[Changed]] = field(default_factory=dict)
+    changed: dict[str, list[ChangedRow]] = field(default_factory=dict)
 
 
 class ViewStore(Protocol):
@@ -102,7 +102,7 @@ class ViewStore(Protocol):
 
     def applying(
         self, query: str, batch: int, changes: Iterable[Changes], tell: Collection[str] = ()
-    ) -> AbstractContextManager[Applied | None]:
+    ) -> AbstractContextManager[AppliedBatch | None]:
         """The same in two steps. The batch is written on entry, which gives what changed in the views in
         ``tell``. It is committed at the exit, and rolled back if that is an exception."""
 
@@ -115,14 +115,14 @@ class ViewStore(Protocol):
         """The last batch of a query that is in its views. Raises ViewsRebuilt."""
 
     def hold(self, queries: Collection[str], seconds: float) -> None:
-        """Make queries wait before they write their next batch, at most this long; 0 lets them go on."""
+        """Make queries wait before they write their next batch, at most this long; 0 lets them continue."""
 
     def held(self, query: str) -> bool:
         """True if a query has to wait."""
 
     def swapping(
         self, views: Sequence[str], retire: Collection[str], tell: Collection[str] = ()
-    ) -> AbstractContextManager[Applied | None]:
+    ) -> AbstractContextManager[AppliedBatch | None]:
         """Give views the rows of those that were rebuilt next to them. All readers see the change at one
         moment, which is the exit. Queries in ``retire`` can't write the views any more. Gives None if the
         rows were replaced before."""
@@ -148,11 +148,11 @@ class ViewReader(Protocol):
     def query(self, sql: str) -> Rows:
         """Columns and rows of any SELECT. Nothing is changed, whatever the SQL says."""
 
-    def asking(self, limits: QueryLimits, *, ours: bool = False) -> AbstractContextManager[Ask]:
+    def asking(self, limits: QueryLimits, *, ours: bool = False) -> AbstractContextManager[RunQuery]:
         """Run queries written by others, on one snapshot and within limits. A query may raise QueryRefused.
         With ``ours``, the SQL contains nothing that others wrote."""
 
-    def described(self) -> list[Described]:
+    def described(self) -> list[ViewDescription]:
         """Every view, without its rows."""
 
     def all(self, name: str) -> Rows:
@@ -169,10 +169,10 @@ class ViewReader(Protocol):
     def check_condition(self, name: str, condition: str) -> None:
         """Refuse an invalid condition."""
 
-    def present(self, name: str, condition: str | None) -> Present:
+    def present(self, name: str, condition: str | None) -> ViewContents:
         """The rows of a view, and their version."""
 
-    def since(self, name: str, version: int, condition: str | None) -> Since:
+    def since(self, name: str, version: int, condition: str | None) -> ChangesSince:
         """What changed after a version."""
 
     def wait(self, timeout: float) -> None:
@@ -183,7 +183,7 @@ class ViewReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ViewDescription:
     """A view: its columns with the database's types, and the batch that changed it last (None: no batch has,
     or the record of it is no longer kept)."""
 
@@ -197,7 +197,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class ViewContents:
     """A view at one moment. ``floor`` is the oldest version after which changes are kept."""
 
     version: int
@@ -208,7 +208,7 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class ChangesSince:
     """What changed: version, time in milliseconds, query, batch, True for the new row and False for the old
     one, and the row. Ordered by version and key, with the old row before the new one."""
 

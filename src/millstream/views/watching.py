@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from millstream.views.opening import open_reader
-from millstream.views.views import Since, ViewReader
+from millstream.views.views import ChangesSince, ViewReader
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0  # between two attempts to reconnect to a database
@@ -177,7 +177,7 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-def changes_of(since: Since) -> Iterator[ViewChange]:
+def changes_of(since: ChangesSince) -> Iterator[ViewChange]:
     """The changes, with the old and the new row of a key put together."""
     old: dict[str, Any] | None = None
     for number, (version, at_ms, query, batch, is_new, values) in enumerate(since.parts):

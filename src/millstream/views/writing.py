@@ -28,7 +28,7 @@ from millstream.views.merge_sql import VERSION, Tables, last_of_each
 from millstream.views.naming import beside, is_ours, quoted_name, quoted_text
 from millstream.views.refusals import check_key, check_owner, check_types, other_type
 from millstream.views.tombstones import Tombstones, are_needed, created, ordered
-from millstream.views.views import Applied, Changed, Changes, View, ViewsRebuilt
+from millstream.views.views import AppliedBatch, ChangedRow, Changes, View, ViewsRebuilt
 
 T = TypeVar("T")
 
@@ -268,7 +268,7 @@ class SqlStore(ABC):
     @contextmanager
     def applying(
         self, query: str, batch: int, changes: Iterable[Changes], tell: Collection[str] = ()
-    ) -> Iterator[Applied | None]:
+    ) -> Iterator[AppliedBatch | None]:
         """The same, committed when the caller's block ends. Also gives what changed in the views in
         ``tell``."""
         while True:
@@ -277,7 +277,7 @@ class SqlStore(ABC):
                 if not held:
                     applied = None
                     if last is None or last < batch:
-                        applied = Applied()
+                        applied = AppliedBatch()
                         for change in changes:
                             self._write(change, query, batch, applied, change.view.name in tell)
                         self._run(
@@ -289,7 +289,7 @@ class SqlStore(ABC):
                     return
             time.sleep(0.1)
 
-    def _write(self, change: Changes, query: str, batch: int, applied: Applied, tell: bool) -> None:
+    def _write(self, change: Changes, query: str, batch: int, applied: AppliedBatch, tell: bool) -> None:
         keyed = change.keyed()
         applied.unkeyed += len(change.rows) - len(keyed)
         if not keyed:
@@ -385,7 +385,7 @@ class SqlStore(ABC):
             self._run(f"UPDATE millstream_views SET floor = {floor} WHERE name = {view}")
         self._tell(name)
 
-    def _report(self, tables: Tables, version: int, applied: Applied) -> None:
+    def _report(self, tables: Tables, version: int, applied: AppliedBatch) -> None:
         """Add to ``applied`` what a version changed, one entry per key."""
         view = tables.view
         at = [tables.columns.index(column) for column in view.key]
@@ -394,7 +394,7 @@ class SqlStore(ABC):
             row = self._read(tuple(values))
             found[tuple([row[i] for i in at])] = row if part else None
         applied.columns[view.name] = list(tables.columns)
-        applied.changed[view.name] = [Changed(key, row) for key, row in found.items()]
+        applied.changed[view.name] = [ChangedRow(key, row) for key, row in found.items()]
 
     # ---- a rebuilt view replaces the old one ---------------------------------------------------------
 
@@ -433,7 +433,7 @@ class SqlStore(ABC):
         return self._again(look)
 
     def hold(self, queries: Collection[str], seconds: float) -> None:
-        """Make queries wait before they write their next batch, at most this long; 0 lets them go on."""
+        """Make queries wait before they write their next batch, at most this long; 0 lets them continue."""
 
         def note() -> None:
             with self._lock, self._transaction():
@@ -449,13 +449,13 @@ class SqlStore(ABC):
     @contextmanager
     def swapping(
         self, views: Sequence[str], retire: Collection[str], tell: Collection[str] = ()
-    ) -> Iterator[Applied | None]:
+    ) -> Iterator[AppliedBatch | None]:
         """Give views the rows of those that were rebuilt next to them, for all readers at one moment."""
         with self._lock, self._transaction():
             found = self._ask("SELECT name, key_columns, order_column FROM millstream_views")
             known = {name: (tuple(json.loads(key)), order) for name, key, order in found}
             built = [name for name in views if beside("next", name) in known]
-            applied = Applied() if built else None
+            applied = AppliedBatch() if built else None
             for name in built:
                 assert applied is not None
                 key, order = known[beside("next", name)]
@@ -468,7 +468,7 @@ class SqlStore(ABC):
                 )
             yield applied
 
-    def _replace(self, view: View, applied: Applied, tell: bool) -> None:
+    def _replace(self, view: View, applied: AppliedBatch, tell: bool) -> None:
         next_ = beside("next", view.name)
         for (job,) in self._ask(f"SELECT job FROM millstream_owners WHERE view = {quoted_text(next_)}"):
             self._claim(view.name, job)

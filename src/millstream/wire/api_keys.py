@@ -201,7 +201,7 @@ APIS: dict[int, Api] = {
 
 # Requests from one millstream broker to another, with keys that Kafka does not use, in the format of
 # ``wire.standby``. They are announced only to a standby, because other clients have no use for them.
-FOLLOW, COPY_CATALOGUE, AFTER_MISSING, STANDBY_STATUS, PROMOTE, FENCE, LAST_WORD = range(500, 507)
+FOLLOW, COPY_CATALOGUE, AFTER_MISSING, STANDBY_STATUS, PROMOTE, FENCE, LATEST_REPORT = range(500, 507)
 PRIVATE: dict[int, Api] = {
     FOLLOW: Api("Follow", NEVER),
     COPY_CATALOGUE: Api("CopyCatalogue", NEVER),
@@ -209,7 +209,7 @@ PRIVATE: dict[int, Api] = {
     STANDBY_STATUS: Api("StandbyStatus", NEVER),
     PROMOTE: Api("Promote", NEVER),
     FENCE: Api("Fence", NEVER),
-    LAST_WORD: Api("LastWord", NEVER),
+    LATEST_REPORT: Api("LatestReport", NEVER),
 }
 
 

@@ -8,7 +8,7 @@ from millstream.core.config import settings_of
 from millstream.core.errors import AppendRefused
 from millstream.core.topic_config import TopicConfig
 from millstream.log.partition import PartitionLog
-from millstream.log.validation import SMALL_RECORDS, CheckApart, verdict_of
+from millstream.log.validation import SMALL_RECORDS, CheckOnThread, verdict_of
 from millstream.records.batch import read_header, verify
 from millstream.records.build import Record, build_batch
 from millstream.records.compression import GZIP, LZ4, MAX_DECOMPRESSED, NAMES, NONE, SNAPPY, ZSTD
@@ -97,7 +97,7 @@ def test_a_wrong_largest_timestamp_is_put_right(log: PartitionLog, codec: int) -
 def test_large_records_are_left_to_a_thread_whose_verdict_counts(log: PartitionLog, codec: int) -> None:
     records = [Record(None, bytes(SMALL_RECORDS), timestamp=NOW), Record(None, b"x", timestamp=NOW)]
     batch = build_batch(records, codec=codec)
-    with pytest.raises(CheckApart):
+    with pytest.raises(CheckOnThread):
         log.append(batch, NOW)
     assert log.end_offset == 0
     verdict = verdict_of(batch, log.rules, NOW)
@@ -109,7 +109,7 @@ def test_large_records_are_left_to_a_thread_whose_verdict_counts(log: PartitionL
 def test_a_bomb_is_refused_at_the_topics_limit(codec: int) -> None:
     _, log = open_log(millstream_max_decompressed_bytes=1_048_576, cleanup_policy=("compact",))
     batch = build_batch([BOMB], codec=codec)
-    with pytest.raises(CheckApart):
+    with pytest.raises(CheckOnThread):
         log.append(batch, NOW)
     error = verdict_of(batch, log.rules, NOW).refused
     assert error is not None

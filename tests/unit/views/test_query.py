@@ -11,7 +11,7 @@ import pytest
 from millstream.core.errors import MillstreamError
 from millstream.views import sqlite_child
 from millstream.views.opening import open_reader, open_store
-from millstream.views.query import Answer, QueryLimits, QueryRefused
+from millstream.views.query import QueryLimits, QueryRefused, QueryResult
 from millstream.views.views import Changes, View, ViewReader, ViewStore
 
 CARDS = View("cards", (("card", "string"), ("n", "bigint")), ("card",))
@@ -41,7 +41,7 @@ def reader(store: ViewStore, where: str) -> Iterator[ViewReader]:
     reader.close()
 
 
-def ask(reader: ViewReader, sql: str, limits: QueryLimits | None = None) -> Answer:
+def ask(reader: ViewReader, sql: str, limits: QueryLimits | None = None) -> QueryResult:
     with reader.asking(limits or QueryLimits()) as asked:
         return asked(sql)
 
@@ -53,7 +53,7 @@ def refusal(reader: ViewReader, sql: str, limits: QueryLimits | None = None) -> 
 
 
 def test_a_query_is_answered(reader: ViewReader) -> None:
-    assert ask(reader, "SELECT card, n * 2 AS twice FROM cards ORDER BY n DESC LIMIT 1;") == Answer(
+    assert ask(reader, "SELECT card, n * 2 AS twice FROM cards ORDER BY n DESC LIMIT 1;") == QueryResult(
         ["card", "twice"], [("c199", 398)]
     )
     assert ask(reader, "-- nothing\nVALUES (1, NULL)").rows == [(1, None)]

@@ -23,7 +23,7 @@ from millstream.pipeline.run.delivery.changelog import json_object
 from millstream.pipeline.run.delivery.view_changes import changes_of
 from millstream.views.opening import open_reader, open_store
 from millstream.views.values import rank
-from millstream.views.views import Changed, Changes, View
+from millstream.views.views import ChangedRow, Changes, View
 from millstream.views.watching import Watcher
 
 NAN = float("nan")
@@ -94,7 +94,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 Rows = list[tuple[Any, ...]]
 
 
-def written(where: str, view: View, batches: list[Rows]) -> tuple[list[Changed], list[str]]:
+def written(where: str, view: View, batches: list[Rows]) -> tuple[list[ChangedRow], list[str]]:
     """What the last batch changed, as it goes to a changelog; and the columns."""
     store = open_store(where)
     try:

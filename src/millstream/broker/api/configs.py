@@ -19,7 +19,7 @@ from millstream.broker.catalogue.topic_names import check_topic_name
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
 from millstream.broker.overload.description import memory_state, overload_state
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.broker.upkeep.compaction_status import compaction_state
 from millstream.broker.upkeep.stopped_logs import stopped_state, uncompacted_state
 from millstream.core.config import (
@@ -72,36 +72,36 @@ _STATE = Setting(
     "millstream.overload.state",
     str,
     "",
-    "What `millstream.overload` is doing at this moment. Not to be set; there is none if all is quiet.",
+    "What `millstream.overload` is doing at this moment. Read-only; absent while it does nothing.",
     dynamic=False,
 )
 _MEMORY = Setting(
     "millstream.memory.state",
     str,
     "",
-    "How much of a topic in memory is there, and has spilled. Not to be set; there is none if it is empty.",
+    "How much of a memory topic is in memory, and how much has spilled. Read-only; absent if it is empty.",
     dynamic=False,
 )
 _COMPACTION = Setting(
     "millstream.compaction.state",
     str,
     "",
-    "How far compaction is, and what it did last. Not to be set; there is none if the topic has none.",
+    "The progress of compaction, and what it did last. Read-only; absent if the topic is not compacted.",
     dynamic=False,
 )
 _STOPPED = Setting(
     "millstream.stopped.state",
     str,
     "",
-    "The partitions that take no writes until the broker is restarted, and why. Not to be set; there is none "
-    "while all of them do.",
+    "The partitions that take no writes until the broker is restarted, and why. Read-only; absent while all "
+    "partitions take writes.",
     dynamic=False,
 )
 _UNCOMPACTED = Setting(
     "millstream.uncompacted.state",
     str,
     "",
-    "The partitions that are not compacted any more, and why. Not to be set; there is none if none is.",
+    "The partitions that are no longer compacted, and why. Read-only; absent if there are none.",
     dynamic=False,
 )
 # The broker settings that Kafka names as defaults of topic settings: "log." and the topic's name, except
@@ -195,7 +195,7 @@ _OF_TOPICS_ONLY = frozenset(
 )
 
 
-def _state_entries(node: Node, topic: HostedTopic) -> list[Entry]:
+def _state_entries(node: Node, topic: LocalTopic) -> list[Entry]:
     """Read-only entries that tell how a topic is doing."""
     states = (
         (_STATE, overload_state(topic, node.backpressure, node.memory, node.logs.full)),

@@ -26,8 +26,8 @@ from millstream.broker.api.node_connection import NodeConnection
 from millstream.broker.api.repeated_requests import FetchShape
 from millstream.broker.net.connection import Slot
 from millstream.broker.node import Node
-from millstream.broker.topics.fetch_sessions import FetchSession, Followed, SessionError
-from millstream.broker.topics.partition import HostedTopic, Partition, Shared
+from millstream.broker.topics.fetch_sessions import FetchSession, SessionError, SessionPartition
+from millstream.broker.topics.partition import LocalTopic, Partition, Shared
 from millstream.core.errors import LogError, OffsetArchived, ProtocolError
 from millstream.core.kafka_errors import (
     FENCED_LEADER_EPOCH,
@@ -49,10 +49,10 @@ from millstream.wire.hot.fetch import (
     LARGE,
     LAST,
     NO_SESSION,
-    Fetched,
+    FetchPartition,
     FetchRequest,
+    FetchResult,
     Part,
-    Wanted,
     fetch_answer,
     partition_size,
     read_fetch,
@@ -71,7 +71,7 @@ Archived = tuple[PartitionLog, int, int]
 serves_directly(FETCH, versions=(FIRST, LAST))
 
 # The content of a response: a topic, or the name or id of a missing one, and its partitions' results.
-TopicResults = list[tuple[HostedTopic | TopicKey, list[Fetched]]]
+TopicResults = list[tuple[LocalTopic | TopicKey, list[FetchResult]]]
 
 
 def _read_request(
@@ -176,7 +176,7 @@ class FetchReading:
     def __init__(self) -> None:
         self.archived: list[Archived] = []  # what has to be read from the archive
         self.topics: TopicResults = []
-        self.followed: list[tuple[Followed, HostedTopic | TopicKey, Fetched]] = []  # of a session
+        self.followed: list[tuple[SessionPartition, LocalTopic | TopicKey, FetchResult]] = []  # of a session
         self.size = 0
         self.failed = False
 
@@ -187,7 +187,7 @@ class FetchReading:
         if session is None:
             return self.body(version)
         everything = request.session_epoch == 0
-        by_topic: dict[int, tuple[HostedTopic | TopicKey, list[Fetched]]] = {}
+        by_topic: dict[int, tuple[LocalTopic | TopicKey, list[FetchResult]]] = {}
         for followed, topic, fetched in sliced(self.followed):
             if followed.is_news(fetched) or everything:
                 by_topic.setdefault(id(topic), (topic, []))[1].append(fetched)
@@ -199,7 +199,7 @@ class FetchReading:
     def body(self, version: int, session_id: int = NO_SESSION) -> list[Part]:
         topics = []
         for topic, fetched in sliced(self.topics):
-            if isinstance(topic, HostedTopic):
+            if isinstance(topic, LocalTopic):
                 head = topic.head(version)
             else:
                 head = topic_head(version, str(topic), topic if isinstance(topic, bytes) else b"")
@@ -209,7 +209,7 @@ class FetchReading:
 
     def count_sent(self) -> None:
         for topic, fetched in sliced(self.topics):
-            if isinstance(topic, HostedTopic):
+            if isinstance(topic, LocalTopic):
                 for result in fetched if len(fetched) < MANY else sliced(fetched):
                     if result.records is not None:
                         topic.bytes_out += result.records.size
@@ -329,7 +329,7 @@ class FetchSlot(WaitingFetch):
                 self.partitions.append(partition)
         self.deadline = node.deadlines.add(self, self.request.max_wait_ms / 1000)
 
-    def _wanted(self) -> Iterable[tuple[TopicKey, Wanted]]:
+    def _wanted(self) -> Iterable[tuple[TopicKey, FetchPartition]]:
         if self.session is not None:
             return [(followed.key, followed.wanted) for followed in self.session.partitions.values()]
         return [(key, wanted) for key, of_topic in self.request.topics for wanted in of_topic]
@@ -403,7 +403,7 @@ def _read_topics(node: Node, request: FetchRequest, shared: dict[object, Any]) -
     return reading
 
 
-def _once(wanted: list[Wanted]) -> Iterable[Wanted]:
+def _once(wanted: list[FetchPartition]) -> Iterable[FetchPartition]:
     """Each partition once, with the last of what was asked for it, as Kafka does."""
     return {each[0]: each for each in wanted}.values()
 
@@ -432,33 +432,35 @@ def _read_session(
 
 
 def _read_one(
-    topic: HostedTopic | None,
+    topic: LocalTopic | None,
     key: TopicKey,
-    wanted: Wanted,
+    wanted: FetchPartition,
     left: int,
     at_least_one: bool,
     committed: bool,
     shared: dict[object, Any] | None,
-) -> Fetched:
+) -> FetchResult:
     index, leader_epoch, offset, _, max_bytes = wanted
     if topic is None or not 0 <= index < len(topic.partitions):
         unknown = UNKNOWN_TOPIC_ID if topic is None and isinstance(key, bytes) else UNKNOWN_TOPIC_OR_PARTITION
-        return Fetched(index, unknown, -1, -1, -1, None, _NONE_ABORTED)
+        return FetchResult(index, unknown, -1, -1, -1, None, _NONE_ABORTED)
     log = topic.partitions[index].log
     if leader_epoch >= 0 and leader_epoch != log.leader_epoch:
         if log.offline is not None:
-            return Fetched(index, log.offline.code, -1, -1, -1, None, None)
+            return FetchResult(index, log.offline.code, -1, -1, -1, None, None)
         fenced = leader_epoch < log.leader_epoch
-        return Fetched(index, FENCED_LEADER_EPOCH if fenced else UNKNOWN_LEADER_EPOCH, -1, -1, -1, None, None)
+        return FetchResult(
+            index, FENCED_LEADER_EPOCH if fenced else UNKNOWN_LEADER_EPOCH, -1, -1, -1, None, None
+        )
     high = log.written_offset
     stable = log.last_stable_offset
     aborted: Sequence[tuple[int, int]] | None = _NONE_ABORTED if committed else None
     if offset == high or (committed and stable <= offset < high):
-        return Fetched(index, 0, high, stable, log.log_start_offset, None, aborted)
+        return FetchResult(index, 0, high, stable, log.log_start_offset, None, aborted)
     limit = max_bytes if max_bytes < left else left
     same = (topic, index, offset, limit, at_least_one, committed)
     if shared and same in shared:
-        known: Fetched = shared[same]
+        known: FetchResult = shared[same]
         return known
     try:
         records = log.read(
@@ -471,10 +473,10 @@ def _read_one(
     except LogError as error:
         if offset < log.log_start_offset:
             topic.partitions[index].missed(offset)
-        return Fetched(index, error.code, -1, -1, -1, None, None)
+        return FetchResult(index, error.code, -1, -1, -1, None, None)
     if committed and records.size:
         aborted = log.aborted_in(offset, records)
-    fetched = Fetched(
+    fetched = FetchResult(
         index, 0, high, stable, log.log_start_offset, records if records.size else None, aborted
     )
     if shared is not None:
@@ -492,11 +494,11 @@ def _from_archive(
     at_least_one: bool,
     committed: bool,
     arrived: ArchiveRead | LogError | None,
-) -> Fetched:
+) -> FetchResult:
     """What came from the archive for a partition, or ``ARCHIVED`` if it has not been read yet."""
     if isinstance(arrived, LogError):
-        return Fetched(index, arrived.code, -1, -1, -1, None, None)
-    found = Fetched(
+        return FetchResult(index, arrived.code, -1, -1, -1, None, None)
+    found = FetchResult(
         index,
         ARCHIVED if arrived is None else 0,
         log.written_offset,
@@ -511,8 +513,8 @@ def _from_archive(
 
 
 def _ask_archive(
-    reading: FetchReading, fetched: Fetched, topic: HostedTopic | None, wanted: Wanted, left: int
-) -> Fetched:
+    reading: FetchReading, fetched: FetchResult, topic: LocalTopic | None, wanted: FetchPartition, left: int
+) -> FetchResult:
     """Note that a partition's records have to be read from the archive. Until then it returns none."""
     index, _, offset, _, max_bytes = wanted
     assert topic is not None

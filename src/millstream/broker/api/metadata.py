@@ -1,7 +1,7 @@
 """Metadata and DescribeTopicPartitions: which topics exist and which broker leads their partitions.
 
 One broker leads all of them. Its standbys are listed too: a client that loses the leader asks one of them
-where to go. A partition whose log is offline has no leader. Clients wait for one and go on with the other
+where to go. A partition whose log is offline has no leader. Clients wait for one and continue with the other
 partitions.
 
 A topic that a client asks for by name is created if the client allows it and
@@ -20,7 +20,7 @@ from millstream.broker.api.handlers import serves
 from millstream.broker.catalogue.topic_names import check_topic_name
 from millstream.broker.handler_types import Client, Reply
 from millstream.broker.node import Node
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.core.errors import LogError, RequestRefused
 from millstream.core.kafka_errors import (
     INVALID_REQUEST,
@@ -57,7 +57,7 @@ def metadata(node: Node, request: Any, client: Client) -> Reply | Awaitable[Repl
 
 
 # A topic, or the error why there is none; then the name and id that were asked for.
-Found = tuple["HostedTopic | None", int, str | None, bytes]
+Found = tuple["LocalTopic | None", int, str | None, bytes]
 
 
 def _find(node: Node, wanted: Any) -> Found:

@@ -1,9 +1,9 @@
 """NOT_COORDINATOR responses of a broker that does not lead, for requests that only a leader may serve.
 
-What a standby or a replaced leader knows about groups and transactions is outdated. A client would take
-an offset that is missing there for none at all. The error makes clients look for the coordinator again,
-and the response to that, like Metadata, names the leader. (Records and topics are refused where they are
-written. An idempotent producer's id is requested from the leader: see ``broker.api.producers``.)
+What a standby or a replaced leader knows about groups and transactions is outdated. If it answered, a
+client could conclude that its group has committed no offset. The error makes clients look for the coordinator
+again, and the response to that, like Metadata, names the leader. (Records and topics are refused where they
+are written. An idempotent producer's id is requested from the leader: see ``broker.api.producers``.)
 """
 
 from __future__ import annotations

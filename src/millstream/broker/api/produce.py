@@ -20,8 +20,14 @@ from millstream.broker.api.handlers import serves_directly
 from millstream.broker.api.node_connection import NodeConnection
 from millstream.broker.api.repeated_requests import ProduceShape
 from millstream.broker.net.connection import Slot
-from millstream.broker.topics.batch_preparation import Prepared, Ready, Want, prepare_here, wanted_of
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.batch_preparation import (
+    BatchToPrepare,
+    PreparedBatch,
+    PreparedBatches,
+    prepare_here,
+    wanted_of,
+)
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.broker.transactions.coordinator import IMPLICIT_FROM
 from millstream.core.errors import AppendRefused, LogError, ProtocolError
 from millstream.core.kafka_errors import (
@@ -34,7 +40,7 @@ from millstream.core.kafka_errors import (
 )
 from millstream.core.loop_slices import MANY, sliced
 from millstream.log.transactions import RequestTransaction
-from millstream.log.validation import CheckApart, Verdict
+from millstream.log.validation import CheckOnThread, Verdict
 from millstream.wire.api_keys import PRODUCE
 from millstream.wire.frame import HEAD_SIZE, INT, frame, skip_client_id
 from millstream.wire.hot.produce import (
@@ -53,7 +59,7 @@ from millstream.wire.hot.produce import (
 # Advertised from 0: librdkafka silently stops compressing if the lowest version is higher.
 serves_directly(PRODUCE, versions=(FIRST, LAST), advertised_from=0)
 
-_AS_IT_IS = Ready()
+_AS_IT_IS = PreparedBatch()
 MANY_PARTITIONS = 250  # partitions of one request from which it is processed in slices
 
 _unpack_int = INT.unpack_from
@@ -105,7 +111,7 @@ def produce(
                     connection, partition, view[start:end], version, correlation_id, acks, transaction
                 )
                 return
-            except CheckApart:
+            except CheckOnThread:
                 pass  # nothing has changed yet; threads check the records first
     _produce_any(connection, buffer, view, position, stop, version, correlation_id)
 
@@ -182,7 +188,7 @@ class ProduceSlot(Slot):
         self.correlation_id = correlation_id
         self.acks = acks
         self.needs_sync = acks == -1
-        self.results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]] = []
+        self.results: list[tuple[LocalTopic | str | bytes, list[PartitionResult]]] = []
         self.places: list[tuple[int, int]] = []  # where the records are in the results
         self.left = 0  # waits for: each partition's outcome, the appends, its release if held
         self.throttle_ms = 0
@@ -275,13 +281,13 @@ def _handle(
 def _prepare_apart(
     connection: NodeConnection,
     request: ProduceRequest,
-    wants: list[Want],
+    wants: list[BatchToPrepare],
     received: memoryview,
     shift: int,
     version: int,
     correlation_id: int,
 ) -> None:
-    """Have threads prepare the request's batches, then go on with it.
+    """Have threads prepare the request's batches, then continue with it.
 
     Until then the connection is held, because requests of one connection take effect in order. This is
     done even for clients that have left: with acks=0 they do not wait.
@@ -292,7 +298,7 @@ def _prepare_apart(
     frame[:size] = received
     view = memoryview(frame)
 
-    def ended(found: Future[tuple[ProduceRequest, Prepared]]) -> None:
+    def ended(found: Future[tuple[ProduceRequest, PreparedBatches]]) -> None:
         def append() -> None:
             copied, prepared = found.result()
             _append_all(connection, copied, prepared, view, 0, size, version, correlation_id)
@@ -310,7 +316,7 @@ def _prepare_apart(
 def _append_all(
     connection: NodeConnection,
     request: ProduceRequest,
-    prepared: Prepared,
+    prepared: PreparedBatches,
     view: memoryview,
     header_at: int,
     stop: int,
@@ -396,14 +402,14 @@ def _append_all(
 def _append(
     connection: NodeConnection,
     now_ms: int,
-    topic: HostedTopic | None,
+    topic: LocalTopic | None,
     key: str | bytes,
     records: PartitionRecords,
     view: memoryview,
     version: int,
     acks: int,
     transaction: RequestTransaction | None,
-    ready: Ready,
+    ready: PreparedBatch,
 ) -> tuple[PartitionResult, Partition | None]:
     """Append one partition's records. If they were taken, also returns the partition, which settles them."""
     index, _, start, end = records
@@ -475,7 +481,7 @@ def _answer(
     version: int,
     correlation_id: int,
     acks: int,
-    results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
+    results: list[tuple[LocalTopic | str | bytes, list[PartitionResult]]],
     throttle_ms: int = 0,
 ) -> None:
     if acks == 0:
@@ -488,7 +494,7 @@ def _answer(
 def _encode(
     version: int,
     correlation_id: int,
-    results: list[tuple[HostedTopic | str | bytes, list[PartitionResult]]],
+    results: list[tuple[LocalTopic | str | bytes, list[PartitionResult]]],
     throttle_ms: int = 0,
 ) -> bytes:
     named = [(*_names(topic), of_topic) for topic, of_topic in sliced(results)]
@@ -496,7 +502,7 @@ def _encode(
     return frame(correlation_id, body, tags=version >= FLEXIBLE)
 
 
-def _names(topic: HostedTopic | str | bytes) -> tuple[str, bytes]:
-    if isinstance(topic, HostedTopic):
+def _names(topic: LocalTopic | str | bytes) -> tuple[str, bytes]:
+    if isinstance(topic, LocalTopic):
         return topic.name, topic.id_bytes
     return ("", topic) if isinstance(topic, bytes) else (topic, bytes(16))

@@ -9,7 +9,7 @@ from millstream.broker.api.handlers import serves
 from millstream.broker.api.transactions import told
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
-from millstream.broker.transactions.transaction import NOBODY, Identity
+from millstream.broker.transactions.transaction import NOBODY, ProducerIdentity
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import INVALID_REQUEST, NONE, NOT_COORDINATOR
 from millstream.wire.api_keys import INIT_PRODUCER_ID
@@ -31,12 +31,12 @@ async def init_producer_id(node: Node, request: Any, client: Client) -> Answer:
     Version 6 is KIP-939's. Apache Kafka 4.3 has it and does not announce it. Clients that know it send it
     without its two flags unless they are told to use them, and then it means the same as version 5.
     """
-    current = Identity(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+    current = ProducerIdentity(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
     if (current.producer_id < 0) != (current.epoch < 0):
         return _refused(INVALID_REQUEST)
     try:
         if request.transactional_id is None:
-            producer, ongoing = Identity(await node.new_producer_id(), 0), NOBODY
+            producer, ongoing = ProducerIdentity(await node.new_producer_id(), 0), NOBODY
         elif node.role.is_follower:
             return _refused(NOT_COORDINATOR)
         else:

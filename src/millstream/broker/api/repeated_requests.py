@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.log.transactions import RequestTransaction
 from millstream.wire.hot.fetch import FetchRequest, partition_size, read_wanted
 
@@ -17,7 +17,7 @@ class ProduceShape:
         version: int,
         prefix: bytes,
         acks: int,
-        topic: HostedTopic,
+        topic: LocalTopic,
         transaction: RequestTransaction | None,
     ) -> None:
         self.version = version

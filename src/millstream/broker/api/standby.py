@@ -1,4 +1,4 @@
-"""Requests that standbys and operators send: Follow, CopyCatalogue, LastWord, Promote, Fence and others."""
+"""Requests of standbys and operators: Follow, CopyCatalogue, LatestReport, Promote, Fence and others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.wire.api_keys import (
     COPY_CATALOGUE,
     FENCE,
     FOLLOW,
-    LAST_WORD,
+    LATEST_REPORT,
     PROMOTE,
     STANDBY_STATUS,
     name_of,
@@ -62,7 +62,7 @@ def _answers(api_key: int) -> Callable[[Callable[[Node, Fields], Awaitable[tuple
 
 @_answers(FOLLOW)
 async def follow(node: Node, asked: Fields) -> tuple[Fields, bytes]:
-    """The next cut, once there is one."""
+    """The next replication point, once there is one."""
     return await node.followers.follow(asked), b""
 
 
@@ -100,10 +100,10 @@ async def standby_status(node: Node, asked: Fields) -> tuple[Fields, bytes]:
     return status, b""
 
 
-@_answers(LAST_WORD)
-async def last_word(node: Node, asked: Fields) -> tuple[Fields, bytes]:
-    """What this broker has that is in no cut yet."""
-    return await node.followers.last_word(asked["session"], asked["wait_ms"] / 1000), b""
+@_answers(LATEST_REPORT)
+async def latest_report(node: Node, asked: Fields) -> tuple[Fields, bytes]:
+    """What this broker has beyond the last replication point."""
+    return await node.followers.latest_report(asked["session"], asked["wait_ms"] / 1000), b""
 
 
 @_answers(PROMOTE)

@@ -17,7 +17,7 @@ from millstream.broker.api.handlers import serves
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
 from millstream.broker.topics.partition import Partition
-from millstream.broker.transactions.transaction import Identity, TxnState
+from millstream.broker.transactions.transaction import ProducerIdentity, TxnState
 from millstream.core.errors import CatalogueFailed, LogError, RequestRefused
 from millstream.core.kafka_errors import (
     CONCURRENT_TRANSACTIONS,
@@ -72,7 +72,7 @@ async def add_partitions_to_txn(node: Node, request: Any, client: Client) -> Ans
         results = await _add_partitions(
             node,
             request.v3_and_below_transactional_id,
-            Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+            ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
             request.v3_and_below_topics,
             client.version,
         )
@@ -85,7 +85,7 @@ async def add_partitions_to_txn(node: Node, request: Any, client: Client) -> Ans
                 "topic_results": await _add_partitions(
                     node,
                     each.transactional_id,
-                    Identity(each.producer_id, each.producer_epoch),
+                    ProducerIdentity(each.producer_id, each.producer_epoch),
                     each.topics,
                     client.version,
                     verify_only=each.verify_only,
@@ -97,7 +97,7 @@ async def add_partitions_to_txn(node: Node, request: Any, client: Client) -> Ans
 
 
 async def _add_partitions(
-    node: Node, name: str, producer: Identity, topics: Any, version: int, *, verify_only: bool = False
+    node: Node, name: str, producer: ProducerIdentity, topics: Any, version: int, *, verify_only: bool = False
 ) -> list[dict[str, Any]]:
     """Add all partitions, or none."""
     found = [node.topics.partition(topic.name, index) for topic in topics for index in topic.partitions]
@@ -124,7 +124,7 @@ async def _add_partitions(
 async def _add_known(
     node: Node,
     name: str,
-    producer: Identity,
+    producer: ProducerIdentity,
     partitions: Sequence[Partition],
     version: int,
     verify_only: bool,
@@ -142,7 +142,7 @@ async def _add_known(
 
 @serves(ADD_OFFSETS_TO_TXN, versions=(0, 4))
 async def add_offsets_to_txn(node: Node, request: Any, client: Client) -> Answer:
-    producer = Identity(request.producer_id, request.producer_epoch)
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
         if not request.transactional_id:
             raise RequestRefused(INVALID_REQUEST, "no transactional id")
@@ -172,7 +172,7 @@ async def txn_offset_commit(node: Node, request: Any, client: Client) -> Answer:
         try:
             await node.transactions.add_offsets(
                 request.transactional_id,
-                Identity(request.producer_id, request.producer_epoch),
+                ProducerIdentity(request.producer_id, request.producer_epoch),
                 request.group_id,
                 commits,
                 implicit=client.version >= _SECOND_PROTOCOL_FROM,
@@ -209,7 +209,7 @@ async def end_txn(node: Node, request: Any, client: Client) -> Answer:
         node.in_sync.check_catalogue(copies)
         producer = await node.transactions.end(
             request.transactional_id,
-            Identity(request.producer_id, request.producer_epoch),
+            ProducerIdentity(request.producer_id, request.producer_epoch),
             commit=request.committed,
             second_protocol=second_protocol,
         )
@@ -255,7 +255,7 @@ async def _write_marker(node: Node, marker: Any, topic: str, index: int) -> int:
     try:
         await node.transactions.write_marker(
             partition,
-            Identity(marker.producer_id, marker.producer_epoch),
+            ProducerIdentity(marker.producer_id, marker.producer_epoch),
             commit=marker.transaction_result,
             coordinator_epoch=marker.coordinator_epoch,
         )

@@ -2,8 +2,8 @@
 
 This is kept in tables of the catalogue's file that are not part of the catalogue: a leader's changes
 don't touch them, and no standby copies them. ``copy_ends`` records how far each log had come with the
-last whole cut (``broker.standby.followers``). It is written in the same commit as the cut's changes of the
-catalogue.
+last complete point (``broker.standby.followers``). It is written in the same commit as the point's changes of
+the catalogue.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _TABLES = (
 # The names of facts in copy_facts.
 LEADER = "leader"  # the address of the broker that this is a copy of
 CLIENTS = "clients"  # where the leader's clients connect: node id, host and port
-WHOLE = "whole"  # the last whole cut: when it was taken by the leader's clock, and when it was reached here
-LEFT = "left"  # the state when the standby was stopped in order: see promotion.Standing
+WHOLE = "whole"  # the last complete point: when the leader took it, and when it was reached here
+LEFT = "left"  # the state when the standby was shut down cleanly: see promotion.StandbyState
 PROMOTED = "promoted"  # it may lead from the next start on
 FENCED = "fenced"  # the address of the broker that was promoted and replaces this one
 NODE_ID = "node_id"  # the configured id, which the leader had too, and the id used instead; never forgotten
@@ -60,7 +60,7 @@ class CopyState:
             return
         if self.leader:
             raise DataDirectoryError(
-                f"{directory} is a standby's copy of the broker at {self.leader}. To go on following it, add "
+                f"{directory} is a standby's copy of the broker at {self.leader}. To keep following it, add "
                 f"--follow {self.leader}; to let this one lead, `millstream promote --data {directory}` first"
             )
         if FENCED in self.facts:

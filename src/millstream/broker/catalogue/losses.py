@@ -30,7 +30,7 @@ from millstream.log.times import times_at
 
 _log = logging.getLogger(__name__)
 
-Place = tuple[str, int]  # topic, partition
+TopicPartition = tuple[str, int]  # topic, partition
 
 
 class Loss(NamedTuple):
@@ -70,14 +70,14 @@ class Losses:
 
     def __init__(self, database: CatalogueDatabase) -> None:
         self._database = database
-        self._losses: dict[str, dict[Place, Loss]] = {}
-        self._told: dict[tuple[str, Place], int] = {}  # the number of records in the last log line
+        self._losses: dict[str, dict[TopicPartition, Loss]] = {}
+        self._told: dict[tuple[str, TopicPartition], int] = {}  # the number of records in the last log line
 
     def load(self) -> None:
         for group, topic, partition, *fields in self._database.rows("SELECT * FROM losses"):
             self._losses.setdefault(group, {})[topic, partition] = Loss(*fields)
 
-    def of(self, group: str) -> Mapping[Place, Loss]:
+    def of(self, group: str) -> Mapping[TopicPartition, Loss]:
         """What a group missed, by topic and partition."""
         return self._losses.get(group, {})
 
@@ -108,14 +108,14 @@ class Losses:
         if lost:
             self._record((log.topic, log.partition), lost)
 
-    def _record(self, place: Place, lost: Mapping[str, Loss]) -> None:
+    def _record(self, partition: TopicPartition, lost: Mapping[str, Loss]) -> None:
         rows = []
         for group, loss in lost.items():
-            before = self._losses.get(group, {}).get(place)
+            before = self._losses.get(group, {}).get(partition)
             kept = loss if before is None else before.and_then(loss)
-            self._losses.setdefault(group, {})[place] = kept
-            rows.append((group, *place, *kept))
-            self._tell(group, place, kept)
+            self._losses.setdefault(group, {})[partition] = kept
+            rows.append((group, *partition, *kept))
+            self._tell(group, partition, kept)
 
         def write(db: sqlite3.Connection) -> None:
             for row in rows:
@@ -132,20 +132,20 @@ class Losses:
             return  # shutting down
         ignore_failure(written)  # memory has it, and it is logged
 
-    def _tell(self, group: str, place: Place, loss: Loss) -> None:
+    def _tell(self, group: str, partition: TopicPartition, loss: Loss) -> None:
         """Log a new loss, and again whenever it has doubled.
 
         So a group that is not used any more does not fill the log.
         """
-        told = self._told.get((group, place), 0)
+        told = self._told.get((group, partition), 0)
         if loss.first_offset < loss.next_offset and 0 < told <= loss.records < 2 * told:
             return
-        self._told[group, place] = loss.records
+        self._told[group, partition] = loss.records
         _log.warning(
             "group %s fell behind the start of %s-%d: %d records (offsets %d to %d%s) were deleted before it"
             " had read them",
             group,
-            *place,
+            *partition,
             loss.records,
             loss.first_offset,
             loss.next_offset - 1,
@@ -157,16 +157,16 @@ class Losses:
         if db is not None:
             db.execute('DELETE FROM losses WHERE "group" = ?', (group,))
             return
-        for place in self._losses.pop(group, {}):
-            self._told.pop((group, place), None)
+        for partition in self._losses.pop(group, {}):
+            self._told.pop((group, partition), None)
 
     def forget_topic(self, name: str) -> None:
         """Forget a deleted topic in memory. Its rows in the file were deleted with it."""
-        for group, places in list(self._losses.items()):
-            for place in [place for place in places if place[0] == name]:
-                del places[place]
-                self._told.pop((group, place), None)
-            if not places:
+        for group, partitions in list(self._losses.items()):
+            for partition in [partition for partition in partitions if partition[0] == name]:
+                del partitions[partition]
+                self._told.pop((group, partition), None)
+            if not partitions:
                 del self._losses[group]
 
 

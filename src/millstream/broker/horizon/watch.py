@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.horizon.rates import Rate
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.core.clock import Clock
 from millstream.core.config import BrokerConfig
-from millstream.core.horizon import Growing, ReaderPace, Retained, seconds_to_loss, seconds_until_full
+from millstream.core.horizon import LogGrowth, ReaderPace, TopicRetention, seconds_to_loss, seconds_until_full
 from millstream.log.times import times_at
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _SAFE_AGAIN = 2  # the danger has passed once more than this many times the warn
 ReaderKey = tuple[str, str, int]  # group, topic, partition
 
 
-class TopicHorizon(NamedTuple):
+class TopicRates(NamedTuple):
     """A topic's rates. ``kept_seconds`` is how far back the topic reaches at these rates, in its fullest
     partition; None if retention has no limit."""
 
@@ -49,18 +49,18 @@ class ReaderHorizon(NamedTuple):
     loss_seconds: float | None
 
 
-class Watch:
+class HorizonWatch:
     """One broker's forecasts. Its attributes have the latest results."""
 
     def __init__(self, catalogue: Catalogue, clock: Clock) -> None:
         self._catalogue = catalogue
         self._clock = clock
-        self.topics: dict[str, TopicHorizon] = {}
+        self.topics: dict[str, TopicRates] = {}
         self.readers: dict[ReaderKey, ReaderHorizon] = {}
         self.disk_free: int | None = None
         self.disk_full_seconds: float | None = None
         self._records: dict[Partition, Rate] = {}
-        self._bytes: dict[HostedTopic, Rate] = {}
+        self._bytes: dict[LocalTopic, Rate] = {}
         self._read: dict[ReaderKey, Rate] = {}
         self._times: dict[ReaderKey, tuple[int, int]] = {}  # committed offset, time of the record there
         self._warned: set[ReaderKey | None] = set()  # what was warned about; None is the disk
@@ -68,16 +68,16 @@ class Watch:
     def look(
         self,
         config: BrokerConfig,
-        topics: Iterable[HostedTopic],
+        topics: Iterable[LocalTopic],
         free_bytes: Callable[[], int | None],
     ) -> Iterator[None]:
         """Update all forecasts once, in short steps."""
         now = self._clock.monotonic()
         records: dict[Partition, Rate] = {}
-        received: dict[HostedTopic, Rate] = {}
-        horizons: dict[str, TopicHorizon] = {}
-        growing: list[Growing] = []
-        by_name: dict[str, HostedTopic] = {}
+        received: dict[LocalTopic, Rate] = {}
+        horizons: dict[str, TopicRates] = {}
+        growing: list[LogGrowth] = []
+        by_name: dict[str, LocalTopic] = {}
         for topic in topics:
             by_name[topic.name] = topic
             rate = received[topic] = self._bytes.get(topic) or Rate()
@@ -97,7 +97,7 @@ class Watch:
         yield
         yield from self._look_at_readers(by_name, now, config.millstream_group_loss_warning_ms / 1000)
 
-    def _look_at_readers(self, topics: dict[str, HostedTopic], now: float, warn_at: float) -> Iterator[None]:
+    def _look_at_readers(self, topics: dict[str, LocalTopic], now: float, warn_at: float) -> Iterator[None]:
         read: dict[ReaderKey, Rate] = {}
         times: dict[ReaderKey, tuple[int, int]] = {}
         readers: dict[ReaderKey, ReaderHorizon] = {}
@@ -148,7 +148,7 @@ class Watch:
             self._records[partition].per_second if partition in self._records else 0.0,
             rate.per_second,
         )
-        return ReaderHorizon(behind, seconds_to_loss(Retained.by(log.config), reader))
+        return ReaderHorizon(behind, seconds_to_loss(TopicRetention.by(log.config), reader))
 
     def _warn_of_loss(self, key: ReaderKey, seconds: float | None, warn_at: float) -> None:
         if self._newly_near(key, seconds, warn_at):
@@ -180,8 +180,8 @@ class Watch:
 
 
 def _horizon(
-    topic: HostedTopic, received: Rate, records: dict[Partition, Rate]
-) -> tuple[TopicHorizon, list[Growing]]:
+    topic: LocalTopic, received: Rate, records: dict[Partition, Rate]
+) -> tuple[TopicRates, list[LogGrowth]]:
     rates = [records[partition].per_second for partition in topic.partitions]
     in_all = sum(rates)
     per_record = received.per_second / in_all if in_all else 0.0
@@ -189,13 +189,13 @@ def _horizon(
     growing = []
     for partition, rate in zip(topic.partitions, rates, strict=True):
         log = partition.log
-        keeping = Retained.by(log.config)
+        keeping = TopicRetention.by(log.config)
         seconds = keeping.kept_seconds(rate * per_record)
         kept = min(kept, inf if seconds is None else seconds)
         if rate and not partition.in_memory:
-            room = Retained.on_disk(log.config).room(log.size_bytes, rate * per_record)
-            growing.append(Growing(rate * per_record, room))
-    return TopicHorizon(in_all, received.per_second, None if kept == inf else kept), growing
+            room = TopicRetention.on_disk(log.config).room(log.size_bytes, rate * per_record)
+            growing.append(LogGrowth(rate * per_record, room))
+    return TopicRates(in_all, received.per_second, None if kept == inf else kept), growing
 
 
 def _words(seconds: float) -> str:

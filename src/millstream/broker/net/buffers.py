@@ -47,7 +47,7 @@ class Holder(Protocol):
         """The bytes of the request that came since the last call; None if the request is newer than that."""
 
     def memory_returned(self) -> None:
-        """Go on: there is room for the buffer that it waits for, or it may now exceed the bound."""
+        """Continue: there is room for the buffer that it waits for, or it may now exceed the bound."""
 
     def drop(self) -> None:
         """Close the connection and give its buffer back."""

@@ -200,7 +200,7 @@ class ClientConnection(FrameReader):
             self.shared.slices.ask(lambda: self._next_slice(piece))
 
     def give_up(self, error: Exception, request: str, version: int) -> None:
-        """Close the connection after a malformed request or a bug in a handler. The server goes on."""
+        """Close the connection after a malformed request or a bug in a handler. The server continues."""
         if isinstance(error, ProtocolError):
             self._server.refused(self, error)
         else:
@@ -349,7 +349,7 @@ class ClientConnection(FrameReader):
         self.answered()
 
     def answered(self) -> None:
-        """A response is ready that may have held the connection: let it go on."""
+        """A response is ready that may have held the connection: let it continue."""
         if self._held:
             self.turn.resume(self)
 

@@ -13,7 +13,7 @@ from millstream.core.clock import Clock
 TICK = 0.010  # seconds
 
 
-class Timed(Protocol):
+class HasDeadline(Protocol):
     def timed_out(self) -> None: ...
 
 
@@ -23,14 +23,14 @@ class Deadlines:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._buckets: dict[int, dict[Timed, None]] = {}
+        self._buckets: dict[int, dict[HasDeadline, None]] = {}
         self._next = 0  # the first tick not processed yet
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
 
-    def add(self, timed: Timed, seconds: float) -> int:
+    def add(self, timed: HasDeadline, seconds: float) -> int:
         """Start a time-out. The returned number is for ``remove``."""
         now = int(self._clock.monotonic() / TICK)
         tick = now + max(1, int(seconds / TICK + 0.999))
@@ -43,7 +43,7 @@ class Deadlines:
         bucket[timed] = None
         return tick
 
-    def remove(self, timed: Timed, tick: int) -> None:
+    def remove(self, timed: HasDeadline, tick: int) -> None:
         bucket = self._buckets.get(tick)
         if bucket is not None:
             bucket.pop(timed, None)
@@ -62,7 +62,7 @@ class Deadlines:
 
     def _tick(self) -> None:
         now = int(self._clock.monotonic() / TICK)
-        due: list[Timed] = []
+        due: list[HasDeadline] = []
         if now - self._next > len(self._buckets):
             for tick in sorted(tick for tick in self._buckets if tick <= now):
                 due += self._buckets.pop(tick)

@@ -33,7 +33,7 @@ _ALONE = 8  # reads in a row from one connection, after which it counts as the o
 _QUICK = 100e-6  # seconds from one turn to the next, including sleep and wake-up
 
 
-class Answering(Protocol):
+class RespondingConnection(Protocol):
     """A connection with responses to send at the end of the turn."""
 
     peer: str
@@ -65,9 +65,9 @@ class LoopTurn:
         self.number = 0
         self.now_ms = 0  # the time of the turn, once it is scheduled
         self.partitions: list[Partition] = []  # those with staged records
-        self.connections: list[Answering] = []  # those with responses to send
+        self.connections: list[RespondingConnection] = []  # those with responses to send
         self._written: list[Partition] = []  # those whose readers are told at the end of the turn
-        self._resuming: dict[Answering, None] = {}  # each resumes once per turn
+        self._resuming: dict[RespondingConnection, None] = {}  # each resumes once per turn
 
     def schedule(self) -> None:
         """Begin a turn, and have it end after the requests that are ready now."""
@@ -102,7 +102,7 @@ class LoopTurn:
         self.is_of_a_quick_client = False
         self._reads = 0
 
-    def resume(self, connection: Answering) -> None:
+    def resume(self, connection: RespondingConnection) -> None:
         """Let a held connection continue after this turn, if nothing holds it any more."""
         self._resuming[connection] = None
         if not self.scheduled:

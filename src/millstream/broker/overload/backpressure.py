@@ -15,7 +15,7 @@ from typing import Protocol
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.groups.committed_offset import CommittedOffset
 from millstream.broker.overload.rules import ConsumerBacklog, Holding, LagLimits, patience, told_ms
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.core.clock import Clock
 from millstream.core.topic_config import TopicConfig
 
@@ -50,13 +50,13 @@ class HeldRequest(Protocol):
 
 
 IsReading = Callable[[str, str], bool]  # whether a group has live members that may be reading a topic
-Place = tuple[Partition, bool]  # the partition, and whether only its stable records count
+BacklogKey = tuple[Partition, bool]  # the partition, and whether only its stable records count
 
 
 class ConsumerGate:
     """What the producers of one topic have to pass. A ``Gate``."""
 
-    def __init__(self, topic: HostedTopic, config: TopicConfig) -> None:
+    def __init__(self, topic: LocalTopic, config: TopicConfig) -> None:
         self.topic = topic
         self.groups = config.millstream_overload_groups
         limits = LagLimits(config.millstream_overload_lag_records, config.millstream_overload_lag_bytes)
@@ -123,13 +123,13 @@ class Backpressure:
         self._is_reading = is_reading
         self._clock = clock
         self._gates: dict[str, ConsumerGate] = {}
-        self._holding: Holding[HeldRequest, Place] = Holding()
+        self._holding: Holding[HeldRequest, BacklogKey] = Holding()
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._holding)
 
-    def configure(self, topic: HostedTopic, config: TopicConfig) -> None:
+    def configure(self, topic: LocalTopic, config: TopicConfig) -> None:
         """Set up or update a topic's gate: it is now served, has more partitions, or has other settings."""
         if config.millstream_overload != "backpressure":
             self._gates.pop(topic.name, None)
@@ -142,7 +142,7 @@ class Backpressure:
         topic.guard(gate)
         gate.look(self._catalogue, self._is_reading)
 
-    def forget_topic(self, topic: HostedTopic) -> None:
+    def forget_topic(self, topic: LocalTopic) -> None:
         """The topic is not served any more."""
         self._gates.pop(topic.name, None)
         topic.guard(None)
@@ -150,12 +150,12 @@ class Backpressure:
     def gate_of(self, topic: str) -> ConsumerGate | None:
         return self._gates.get(topic)
 
-    def _gate_at(self, topic: HostedTopic) -> ConsumerGate | None:
+    def _gate_at(self, topic: LocalTopic) -> ConsumerGate | None:
         """The gate of this very topic: another one may have the name by now."""
         gate = self._gates.get(topic.name)
         return gate if gate is not None and gate.topic is topic else None
 
-    def held_at(self, topic: HostedTopic) -> int:
+    def held_at(self, topic: LocalTopic) -> int:
         """The number of requests that wait for a topic."""
         return sum(
             self._holding.count((partition, transactional))
@@ -204,8 +204,8 @@ class Backpressure:
                     "topic %s: producers are held, because group %s is %d records behind",
                     gate.topic.name, gate.slowest_group, gate.slowest_records,
                 )  # fmt: skip
-        places = frozenset((partition, transactional) for partition in full)
-        self._holding.hold(request, places, now, deadline)
+        backlogs = frozenset((partition, transactional) for partition in full)
+        self._holding.hold(request, backlogs, now, deadline)
         connection.stall(partial(self._holding.forget, request))
         return True
 
@@ -231,8 +231,8 @@ class Backpressure:
         self._closed = True
         self._release()
 
-    def _is_full(self, place: Place) -> bool:
-        partition, transactional = place
+    def _is_full(self, backlog: BacklogKey) -> bool:
+        partition, transactional = backlog
         if self._closed or not partition.topic.partitions:
             return False
         gate = self._gate_at(partition.topic)
@@ -241,7 +241,7 @@ class Backpressure:
     def _release(self) -> None:
         now = self._clock.monotonic()
         for release in self._holding.release(now, self._is_full):
-            for name in {partition.topic.name for partition, _ in release.places}:
+            for name in {partition.topic.name for partition, _ in release.backlogs}:
                 if (gate := self._gates.get(name)) is not None:
                     gate.held_seconds += release.held
             release.token.released(told_ms(release.held, still_full=release.still_full))

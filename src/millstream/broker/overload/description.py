@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from millstream.broker.overload.backpressure import Backpressure
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.log.memory_directory import MemoryDirectory
 
 _log = logging.getLogger(__name__)
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 _TELL_EVERY = 10.0  # seconds between warnings about dropped records
 
 
-def memory_state(topic: HostedTopic, memory: MemoryDirectory) -> str:
+def memory_state(topic: LocalTopic, memory: MemoryDirectory) -> str:
     """How much of a topic is in memory; empty if it is on disk, or has no records."""
     if not any(partition.in_memory for partition in topic.partitions):
         return ""
@@ -25,7 +25,7 @@ def memory_state(topic: HostedTopic, memory: MemoryDirectory) -> str:
     return f"{there} bytes in memory{on_disk}; all topics have {memory.used} of {memory.limit}"
 
 
-def memory_of(topic: HostedTopic, memory: MemoryDirectory) -> tuple[int, int]:
+def memory_of(topic: LocalTopic, memory: MemoryDirectory) -> tuple[int, int]:
     """The bytes that a topic has in memory, and the bytes spilled from there to the disk."""
     logs = [partition.log for partition in topic.partitions if partition.in_memory]
     spilled = sum(memory.spilled(log) for log in logs)
@@ -33,7 +33,7 @@ def memory_of(topic: HostedTopic, memory: MemoryDirectory) -> tuple[int, int]:
 
 
 def overload_state(
-    topic: HostedTopic, backpressure: Backpressure, memory: MemoryDirectory, disk_full: str
+    topic: LocalTopic, backpressure: Backpressure, memory: MemoryDirectory, disk_full: str
 ) -> str:
     """The state of a topic's overload policy; empty if there is nothing to say. ``disk_full`` is the message
     for clients while the disk is full."""
@@ -46,9 +46,11 @@ def overload_state(
     gate = backpressure.gate_of(topic.name)
     if gate is not None:
         if not gate.slowest_group:
-            return f"nobody is held: no group of {', '.join(gate.groups)} has a member that reads the topic"
+            return (
+                f"no producer is held: no group of {', '.join(gate.groups)} has a member that reads the topic"
+            )
         held = backpressure.held_at(topic)
-        who = f"{held} producers are held" if held else "nobody is held"
+        who = f"{held} producers are held" if held else "no producer is held"
         return (
             f"{who}: group {gate.slowest_group} is {gate.slowest_records} records behind. Since the start "
             f"{gate.held} requests were held, for {gate.held_seconds:.1f} s in all"
@@ -57,7 +59,7 @@ def overload_state(
     return f"{records} records ({size} bytes) were dropped since the start" if records else ""
 
 
-def dropped(topic: HostedTopic) -> tuple[int, int]:
+def dropped(topic: LocalTopic) -> tuple[int, int]:
     """The records and bytes that a topic has dropped since the broker started."""
     rings = [partition.log.ring for partition in topic.partitions if partition.log.ring is not None]
     return sum(ring.dropped_records for ring in rings), sum(ring.dropped_bytes for ring in rings)
@@ -70,7 +72,7 @@ class DropWatch:
         self._told: dict[str, int] = {}
         self._tell_at = 0.0
 
-    def tick(self, topics: Iterable[HostedTopic], now: float) -> None:
+    def tick(self, topics: Iterable[LocalTopic], now: float) -> None:
         if now < self._tell_at:
             return
         self._tell_at = now + _TELL_EVERY

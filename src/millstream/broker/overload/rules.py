@@ -5,7 +5,7 @@ Rules
 1. Time comes in as ``now`` (monotonic seconds), and nothing is sent from here.
 2. A held request comes with a *token*, which is opaque here. It is released exactly once: because there is
    room again, because its time is up, or because its client is gone.
-3. Requests that wait for the same place are released in the order they came.
+3. Requests that wait for the same backlog are released in the order they came.
 4. No request waits past its deadline. A client's requests that wait *in a row* wait no longer than that in
    total.
 5. If no group is waited for, no request is held.
@@ -36,7 +36,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 Token = TypeVar("Token", bound=Hashable)
-Place = TypeVar("Place", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)  # of a backlog
 
 TOLD_AT_MOST_MS = 100  # for both, see told_ms()
 TOLD_IF_STILL_FULL_MS = 1000
@@ -106,52 +106,52 @@ def told_ms(held: float, *, still_full: bool) -> int:
     return max(1, min(round(held * 1000), TOLD_AT_MOST_MS))
 
 
-class _Held(NamedTuple, Generic[Place]):
-    places: frozenset[Place]
+class _Held(NamedTuple, Generic[Key]):
+    backlogs: frozenset[Key]
     since: float
     deadline: float
 
 
-class Release(NamedTuple, Generic[Token, Place]):
+class Release(NamedTuple, Generic[Token, Key]):
     """One token that is released."""
 
     token: Token
-    places: frozenset[Place]
+    backlogs: frozenset[Key]
     held: float  # seconds
     still_full: bool  # released only because its time was up
 
 
-class Holding(Generic[Token, Place]):
+class Holding(Generic[Token, Key]):
     """All held requests, in the order they came."""
 
     def __init__(self) -> None:
-        self._held: dict[Token, _Held[Place]] = {}
+        self._held: dict[Token, _Held[Key]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def count(self, place: Place) -> int:
-        """How many requests wait for a place."""
-        return sum(place in held.places for held in self._held.values())
+    def count(self, backlog: Key) -> int:
+        """How many requests wait for a backlog to shrink."""
+        return sum(backlog in held.backlogs for held in self._held.values())
 
-    def hold(self, token: Token, places: frozenset[Place], now: float, deadline: float) -> None:
-        """Hold a request until there is room in all of the places."""
+    def hold(self, token: Token, backlogs: frozenset[Key], now: float, deadline: float) -> None:
+        """Hold a request until there is room in all of the backlogs."""
         if token in self._held:
             raise AssertionError(f"{token} is held already")
-        self._held[token] = _Held(places, now, deadline)
+        self._held[token] = _Held(backlogs, now, deadline)
 
     def forget(self, token: Token) -> None:
         """Drop a request whose client is gone. A second call does nothing."""
         self._held.pop(token, None)
 
-    def release(self, now: float, is_full: Callable[[Place], bool]) -> Iterator[Release[Token, Place]]:
-        """Release the requests whose wait is over, oldest first. Releasing one request can refill a place,
-        so fullness is checked again before each release. A request that is held again in the meantime is
-        not looked at until the next call."""
+    def release(self, now: float, is_full: Callable[[Key], bool]) -> Iterator[Release[Token, Key]]:
+        """Release the requests whose wait is over, oldest first. Releasing one request can fill a backlog
+        again, so fullness is checked again before each release. A request that is held again in the meantime
+        is not looked at until the next call."""
         for token, held in list(self._held.items()):
             if self._held.get(token) is not held:
                 continue
-            still_full = any(map(is_full, held.places))
+            still_full = any(map(is_full, held.backlogs))
             if not still_full or now >= held.deadline:
                 del self._held[token]
-                yield Release(token, held.places, max(0.0, now - held.since), still_full)
+                yield Release(token, held.backlogs, max(0.0, now - held.since), still_full)

@@ -1,17 +1,17 @@
 """The standbys that follow this broker: what each one is told, and how far it has come.
 
-Theory. What a standby is told is a **cut**: how far every log was written and which commits the
+Theory. What a standby is told is a **replication point**: how far every log was written and which commits the
 catalogue had made, all taken at one moment on the loop. A broker that is killed at that moment leaves
-exactly this behind. So a standby that has all of a cut can continue from it as after a crash: there is no
+exactly this behind. So a standby that has all of a point can continue from it as after a crash: there is no
 marker without its decision, and no decision without its records. A standby fetches the records up to a
-cut, then applies the catalogue's changes, and reports this with its next request.
+point, then applies the catalogue's changes, and reports this with its next request.
 
-Cuts are differences. The first one of a session describes everything, each later one what has changed
+Points are differences. The first one of a session describes everything, each later one what has changed
 since. Appends are noticed through the partitions, as by any long poll, so a broker without standbys pays
 nothing for it. Changes without an append (retention, settings) are looked for once a second.
 
-While a standby copies and syncs one cut, this broker takes more records. A second connection tells the
-standby about these at once, as the **last word**. So the standby knows what it lacks if this broker dies.
+While a standby copies and syncs one point, this broker takes more records. A second connection tells the
+standby about these at once, as the **latest report**. So the standby knows what it lacks if this broker dies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.catalogue.lineage import Promotion, descends
 from millstream.broker.standby.role import Broker, Role
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.partition import Partition, Shared
 from millstream.core.clock import Clock
 from millstream.core.errors import BrokerUnavailable, RequestRefused
@@ -37,7 +37,7 @@ from millstream.wire.standby import SPOKEN
 
 LONGEST_WAIT = 5.0  # seconds that a standby waits for a response
 LOOK_EVERY = 1.0
-FORGET_AFTER = 10.0  # seconds without a request; a standby asks for the last word every second
+FORGET_AFTER = 10.0  # seconds without a request; a standby asks for the latest report every second
 CHUNK = 1 << 20  # bytes of the catalogue in one response
 FINISH_PATIENCE = 5.0  # seconds that a stopping broker waits for standbys to take its last records
 _NOTHING_TOLD = -1
@@ -69,7 +69,7 @@ class LeaderState(NamedTuple):
     """What standbys are told about."""
 
     catalogue: Catalogue
-    topics: HostedTopics
+    topics: LocalTopics
     clock: Clock
     data_path: str
 
@@ -81,7 +81,7 @@ class Follower:
         self.session = uuid.uuid4().hex
         self.name = name
         self.broker = broker  # id, host and port, as clients see them
-        self.cut = 0  # the last one it was told
+        self.point = 0  # the last one it was told
         self.complete = 0  # the last one that it has completely
         self.complete_at = self.asked_at = leader.clock.monotonic()
         self.catalogue: tuple[int, int] | None = None  # a copy for the standby to read: descriptor, size
@@ -91,11 +91,11 @@ class Follower:
         self._heard: dict[_AppendWatch, None] = {}
         self._topics_told = -1
         self._looked_at = 0.0
-        self._news = asyncio.Event()  # there is something for the next cut
-        self._untold = asyncio.Event()  # there is something for the last word
+        self._news = asyncio.Event()  # there is something for the next point
+        self._untold = asyncio.Event()  # there is something for the latest report
         self._reached: dict[Partition, int] = {}  # the offset that it has reached in each partition
         self.made = _NOTHING_TOLD  # the catalogue's commit that it has applied
-        self.last_cut = 0  # the final cut: it was told that nothing follows
+        self.last_point = 0  # the final point: it was told that nothing follows
         self._told: deque[tuple[int, float, int, dict[Partition, int]]] = deque()
 
     def heard_of(self, watch: _AppendWatch) -> None:
@@ -108,7 +108,7 @@ class Follower:
 
     @property
     def has_news(self) -> bool:
-        """True if something happened that is not in any cut yet."""
+        """True if something happened that is not in any point yet."""
         feed = self._leader.catalogue.feed
         return (
             bool(self._heard)
@@ -116,8 +116,8 @@ class Follower:
             or (feed is not None and feed.number != self.number)
         )
 
-    async def last_word(self, seconds: float) -> dict[str, Any]:
-        """What is not in any cut yet. Returns as soon as there is something, or when the time is up."""
+    async def latest_report(self, seconds: float) -> dict[str, Any]:
+        """What is not in any point yet. Returns as soon as there is something, or when the time is up."""
         if not self.has_news:
             self._untold.clear()
             with contextlib.suppress(TimeoutError):
@@ -135,11 +135,11 @@ class Follower:
                 and partition.log.offline is None
             ]
         feed = self._leader.catalogue.feed
-        return {"cut": self.cut, "ends": ends, "number": self.number if feed is None else feed.number}
+        return {"cut": self.point, "ends": ends, "number": self.number if feed is None else feed.number}
 
     async def wait(self, seconds: float) -> None:
         """Wait until there is something to tell, or the time is up."""
-        if self.cut == 0 or self.has_news:
+        if self.point == 0 or self.has_news:
             return
         self._news.clear()
         try:
@@ -148,10 +148,10 @@ class Follower:
         except TimeoutError:
             self._looked_at = 0.0
 
-    def reached(self, cut: int, now: float) -> None:
-        """Record that it has all of a cut, synced."""
+    def reached(self, point: int, now: float) -> None:
+        """Record that it has all of a point, synced."""
         self.asked_at = now
-        while self._told and self._told[0][0] <= cut:
+        while self._told and self._told[0][0] <= point:
             self.complete, self.complete_at, self.made, ends = self._told.popleft()
             self._reached.update(ends)
 
@@ -160,7 +160,7 @@ class Follower:
         return self._reached.get(partition, 0)
 
     def is_in_sync(self, now: float, most: float) -> bool:
-        """True if its last complete cut was taken no more than ``most`` seconds ago."""
+        """True if its last complete point was taken no more than ``most`` seconds ago."""
         return self.complete > 0 and now - self.complete_at <= most
 
     def status(self, now: float) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Follower:
         }
 
     async def copy_catalogue(self) -> None:
-        """Make a copy of the catalogue for it. The next cut announces it."""
+        """Make a copy of the catalogue for it. The next point announces it."""
         self.close_catalogue()
         catalogue = self._leader.catalogue
         number, reader = await catalogue.pinned()
@@ -186,10 +186,10 @@ class Follower:
             os.close(self.catalogue[0])
             self.catalogue = None
 
-    def next_cut(self, now: float) -> dict[str, Any]:
-        """What has changed since the last cut, or everything in the first."""
+    def next_point(self, now: float) -> dict[str, Any]:
+        """What has changed since the last point, or everything in the first."""
         leader = self._leader
-        first = self.cut == 0
+        first = self.point == 0
         feed = leader.catalogue.feed
         assert feed is not None
         statements = feed.since(self.number)
@@ -210,11 +210,11 @@ class Follower:
                 ):
                     self._heard[watch] = None
         heard, self._heard = self._heard, {}
-        self.cut += 1
+        self.point += 1
         rows = [self._row(watch) for watch in heard]
         ends = {watch.partition: watch.partition.log.written_offset for watch in heard}
-        self._told.append((self.cut, now, self.number, ends))
-        fields |= {"cut": self.cut, "first": first, "partitions": rows, "now_ms": leader.clock.now_ms()}
+        self._told.append((self.point, now, self.number, ends))
+        fields |= {"cut": self.point, "first": first, "partitions": rows, "now_ms": leader.clock.now_ms()}
         return fields
 
     def _topics(self) -> list[list[Any]]:
@@ -312,27 +312,27 @@ class Followers:
             raise BrokerUnavailable("it is being stopped")
         self._check(asked)
         follower = self._by_session.get(asked.get("session") or "")
-        if follower is None or follower.cut != asked.get("cut"):
+        if follower is None or follower.point != asked.get("cut"):
             follower = await self._attach(asked)
         now = clock.monotonic()
         follower.reached(asked.get("complete", 0), now)
         self._moved()
-        at_once = self._is_ending and not follower.last_cut
+        at_once = self._is_ending and not follower.last_point
         await follower.wait(0.0 if at_once else asked.get("wait_ms", 0) / 1000)
         if self._is_closed:
             raise BrokerUnavailable("it is being stopped")
         try:
-            cut = follower.next_cut(clock.monotonic())
+            point = follower.next_point(clock.monotonic())
         except RequestRefused:
             follower = await self._attach(asked)
-            cut = follower.next_cut(clock.monotonic())
+            point = follower.next_point(clock.monotonic())
         self._forget_commits()
         is_last = bool(role.fenced_by) or (self._is_ending and not follower.has_news)
-        if is_last and not follower.last_cut:
-            follower.last_cut = follower.cut
+        if is_last and not follower.last_point:
+            follower.last_point = follower.point
         return {
             **self.introduction(),
-            **cut,
+            **point,
             "session": follower.session,
             "your_id": follower.broker[0],
             "last": is_last,
@@ -409,13 +409,13 @@ class Followers:
             follower.close_catalogue()
         return data
 
-    async def last_word(self, session: str, seconds: float) -> dict[str, Any]:
-        """The last word, for a standby that is busy with the last cut or waits for the next."""
+    async def latest_report(self, session: str, seconds: float) -> dict[str, Any]:
+        """The latest report, for a standby that is busy with the last point or waits for the next."""
         follower = self._by_session.get(session)
         if follower is None:
             raise RequestRefused(0, "the leader no longer knows this session")
         follower.asked_at = self._leader.clock.monotonic()
-        return await follower.last_word(seconds)
+        return await follower.latest_report(seconds)
 
     def wake_all(self) -> None:
         for follower in self._by_session.values():
@@ -445,7 +445,7 @@ class Followers:
         self._is_ending = True
         self.wake_all()
         deadline = self._leader.clock.monotonic() + FINISH_PATIENCE
-        while any(not 0 < follower.last_cut <= follower.complete for follower in self):
+        while any(not 0 < follower.last_point <= follower.complete for follower in self):
             if self._leader.clock.monotonic() > deadline:
                 return
             await asyncio.sleep(0.005)

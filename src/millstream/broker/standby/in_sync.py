@@ -3,19 +3,19 @@
 A topic with ``min.insync.replicas=2`` wants its records on a second machine before ``acks=all`` is
 acknowledged. The rules are Kafka's:
 
-1. This broker counts as one replica. A standby is *in sync* while its last whole cut is no older than
+1. This broker counts as one replica. A standby is *in sync* while its last complete point is no older than
    ``replica.lag.time.max.ms`` and it keeps asking.
 2. If too few are in sync, ``acks=all`` is refused before anything is appended (NOT_ENOUGH_REPLICAS).
    Other ``acks`` are not affected.
 3. Otherwise the records are appended, and the response waits until enough standbys have them in a whole
-   cut, which is synced there. All waiting requests share the cuts: one round trip answers everything that
+   point, which is synced there. All waiting requests share the points: one round trip answers everything that
    came before it.
 4. If too few are left in sync while a response waits, the error is NOT_ENOUGH_REPLICAS_AFTER_APPEND. If
    the request's own time is up first, it is REQUEST_TIMED_OUT. In both cases the records stay.
 
-The same holds for two things that the catalogue keeps: offsets committed in such a topic, and the
-decision to commit a transaction that wrote to one. There the error is COORDINATOR_NOT_AVAILABLE, which
-clients retry.
+The same holds for what the catalogue keeps: offsets committed in such a topic, acknowledgements of share
+groups, and the decision to commit a transaction that wrote to one. There the error is
+COORDINATOR_NOT_AVAILABLE, which clients retry.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.net.deadlines import Deadlines
 from millstream.broker.standby.followers import Follower
-from millstream.broker.topics.partition import Partition, Unsettled
+from millstream.broker.topics.partition import Partition, PendingAppend
 from millstream.core.clock import Clock
 from millstream.core.config import BrokerConfig
 from millstream.core.errors import LogError, RequestRefused
@@ -47,7 +47,7 @@ class _Wait:
     __slots__ = ("_in_sync", "offset", "partition", "place", "request", "tick")
 
     def __init__(
-        self, in_sync: InSync, partition: Partition, offset: int, request: Unsettled, place: int
+        self, in_sync: InSync, partition: Partition, offset: int, request: PendingAppend, place: int
     ) -> None:
         self._in_sync = in_sync
         self.partition = partition
@@ -101,7 +101,7 @@ class InSync:
 
     # Records
 
-    def wait(self, partition: Partition, offset: int, request: Unsettled, place: int) -> None:
+    def wait(self, partition: Partition, offset: int, request: PendingAppend, place: int) -> None:
         """Settle the request once enough standbys have the log up to ``offset``. Here it is synced."""
         wait = _Wait(self, partition, offset, request, place)
         wait.tick = self._deadlines.add(wait, request.timeout_ms / 1000)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A copy that never had a whole cut has nothing to lead with. Not even force promotes it.
+1. A copy that never had a complete point has nothing to lead with. Not even force promotes it.
 2. Promotion is refused while the leader answers. Two leaders would each take records that the other lacks.
 3. It is refused while records are known that this copy lacks (``broker.standby.lag_account``): the leader
    announced them before it was lost. Status and metrics show the same account.
@@ -10,14 +10,14 @@ Rules:
    records since.
 5. With force, the verdict lists exactly what may be lost. A leader that answers is then fenced first: it
    takes no more writes, this copy gets the rest, and nothing is lost.
-6. A connected standby hears of every record within moments. What the leader did after its last word can't be
-   known here. It is reported as unknown, with the time of that word, and is no reason to refuse. Only a
-   leader that was fenced or stopped in order announces that nothing more follows.
+6. A connected standby hears of every record within moments. What the leader did after its latest report can't
+   be known here. It is reported as unknown, with the time of that report, and is no reason to refuse. Only a
+   leader that was fenced or shut down cleanly announces that nothing more follows.
 
-The steps: go back to the last whole cut, which is a state that the leader could have left by a crash. Begin
-an epoch above all known ones in every log, and add a new name to the lineage, so that a broker that returns
-from before the promotion can tell where the logs differ. Skip producer ids far beyond all that the leader
-may have given out.
+The steps: go back to the last complete point, which is a state that the leader could have left by a crash.
+Begin an epoch above all known ones in every log, and add a new name to the lineage, so that a broker that
+returns from before the promotion can tell where the logs differ. Skip producer ids far beyond all that the
+leader may have given out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from millstream.broker.catalogue.database import (
     fact,
     set_fact,
 )
-from millstream.broker.standby.lag_account import Missing
+from millstream.broker.standby.lag_account import MissingRecords
 from millstream.broker.topics.partition import Partition
 from millstream.core.errors import DataDirectoryError
 from millstream.log.directory import LogDirectory, take_lock
@@ -60,74 +60,78 @@ _SHOWN = 20
 _THREADS = 8
 
 
-class Standing(NamedTuple):
+class StandbyState(NamedTuple):
     """The state of a copy relative to its leader, from which ``judge`` decides."""
 
     leader: str
-    whole: Sequence[int] | None  # the last whole cut: when taken by the leader's clock, when reached by ours
+    whole: (
+        Sequence[int] | None
+    )  # the last complete point: when taken by the leader's clock, when reached by ours
     answers: bool  # the leader answers now
     heard_ms: int | None  # when the leader was last heard from, by our clock; None: unknown
     was_connected: bool  # the standby is not running, and was connected when it was stopped
-    missing: Sequence[Missing]
+    missing: Sequence[MissingRecords]
     behind_commits: int  # changes of the catalogue (offsets, topics, transactions) announced, not yet here
-    is_last: bool = False  # nothing follows the last whole cut: the leader announced that it takes no more
+    is_last: bool = (
+        False  # nothing follows the last complete point: the leader announced that it takes no more
+    )
 
 
 class PromotionVerdict(NamedTuple):
     allowed: bool
     reasons: Sequence[str]  # why it is refused, or what is given up
-    lost: Sequence[Missing]
+    lost: Sequence[MissingRecords]
     note: str = ""  # what is known, and up to what time
 
 
-def judge(standing: Standing, *, force: bool) -> PromotionVerdict:
+def judge(state: StandbyState, *, force: bool) -> PromotionVerdict:
     """Decide whether the copy may be promoted. A pure function."""
-    if standing.whole is None:
+    if state.whole is None:
         return PromotionVerdict(
             False, ["it has no complete copy of its leader yet: it has nothing to lead with"], ()
         )
     reasons = []
-    if standing.answers:
-        reasons.append(f"the leader at {standing.leader} answers: stop it first, or two brokers lead")
-    if standing.missing:
-        count = sum(each.records for each in standing.missing)
+    if state.answers:
+        reasons.append(f"the leader at {state.leader} answers: stop it first, or two brokers lead")
+    if state.missing:
+        count = sum(each.records for each in state.missing)
         reasons.append(
-            f"{count} records that the leader had are not here: {_listed(standing.missing)}; they were "
-            f"written after {_time(standing.whole[0])}"
+            f"{count} records that the leader had are not here: {_listed(state.missing)}; they were "
+            f"written after {_time(state.whole[0])}"
         )
-    if standing.behind_commits:
+    if state.behind_commits:
         reasons.append(
             f"changes of topics, groups' offsets or transactions that the leader made after "
-            f"{_time(standing.whole[0])} are not here: {standing.behind_commits} or more"
+            f"{_time(state.whole[0])} are not here: {state.behind_commits} or more"
         )
-    if standing.was_connected and not standing.is_last:
-        assert standing.heard_ms is not None
+    if state.was_connected and not state.is_last:
+        assert state.heard_ms is not None
         reasons.append(
-            f"the leader was there when this standby was stopped, at {_time(standing.heard_ms)}; what it has "
-            "taken since is not here"
+            f"this standby was stopped at {_time(state.heard_ms)}, while the leader was running; records "
+            "that the leader took after that are not here"
         )
-    if standing.heard_ms is None:
+    if state.heard_ms is None:
         reasons.append(
-            "the standby was not stopped in order: what it had heard of and not copied is not known; what "
-            f"the leader had at {_time(standing.whole[0])} is here"
+            "the standby was not shut down cleanly, so what it had heard of but not copied is not known; "
+            f"what the leader had at {_time(state.whole[0])} is here"
         )
-    return PromotionVerdict(force or not reasons, reasons, standing.missing, _known(standing))
+    return PromotionVerdict(force or not reasons, reasons, state.missing, _known(state))
 
 
-def _known(standing: Standing) -> str:
+def _known(state: StandbyState) -> str:
     """What is known, and up to what time."""
-    assert standing.whole is not None
-    if standing.is_last:
-        return f"the leader stopped in order at {_time(standing.whole[0])}, and everything it had is here"
-    if standing.heard_ms is None:
+    assert state.whole is not None
+    if state.is_last:
+        return f"the leader shut down cleanly at {_time(state.whole[0])}, and everything it had is here"
+    if state.heard_ms is None:
         return ""
     return (
-        f"what the leader had at {_time(standing.whole[0])} is here; it was last heard from at "
-        f"{_time(standing.heard_ms)}, and what it acknowledged after that is unknown"
+        f"what the leader had at {_time(state.whole[0])} is here; it was last heard from at "
+        f"{_time(state.heard_ms)}, and what it acknowledged after that is unknown"
     )
 
 
-def _listed(missing: Sequence[Missing]) -> str:
+def _listed(missing: Sequence[MissingRecords]) -> str:
     shown = ", ".join(map(str, missing[:_SHOWN]))
     return shown + (f" and {len(missing) - _SHOWN} partitions more" if len(missing) > _SHOWN else "")
 
@@ -138,19 +142,19 @@ def _time(ms: int) -> str:
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
 
 
-def standing_left(state: CopyState) -> Standing:
-    """The standing of a standby that is not running, as it was saved when the standby was stopped."""
-    left = state.facts.get("left")
-    whole = state.facts.get(WHOLE)
+def state_when_stopped(copy: CopyState) -> StandbyState:
+    """The state of a standby that is not running, as it was saved when the standby was stopped."""
+    left = copy.facts.get("left")
+    whole = copy.facts.get(WHOLE)
     if left is None:
-        return Standing(state.leader, whole, False, None, False, (), 0)
-    return Standing(
-        state.leader,
+        return StandbyState(copy.leader, whole, False, None, False, (), 0)
+    return StandbyState(
+        copy.leader,
         whole,
         False,
         left["heard_ms"],
         left["was_connected"],
-        [Missing(*each) for each in left["missing"]],
+        [MissingRecords(*each) for each in left["missing"]],
         left["behind_commits"],
         left["is_last"],
     )
@@ -165,8 +169,8 @@ def promote_directory(path: Path, *, force: bool) -> PromotionVerdict:
     try:
         database = CatalogueDatabase(path / FILE_NAME)
         try:
-            state = database.read_now(load_state)
-            verdict = _judge_directory(path, state, force)
+            copy = database.read_now(load_state)
+            verdict = _judge_directory(path, copy, force)
             if verdict.allowed:
                 database.change_now(lambda db: save_facts(db, promoted=True))
         finally:
@@ -176,14 +180,14 @@ def promote_directory(path: Path, *, force: bool) -> PromotionVerdict:
     return verdict
 
 
-def _judge_directory(path: Path, state: CopyState, force: bool) -> PromotionVerdict:
-    if state.is_promoted:
+def _judge_directory(path: Path, copy: CopyState, force: bool) -> PromotionVerdict:
+    if copy.is_promoted:
         return PromotionVerdict(True, ["it was promoted before"], ())
-    if state.leader:
-        standing = standing_left(state)
-        return judge(standing._replace(answers=_answers(state.leader)), force=force)
-    if FENCED in state.facts:
-        by = state.facts[FENCED]
+    if copy.leader:
+        state = state_when_stopped(copy)
+        return judge(state._replace(answers=_answers(copy.leader)), force=force)
+    if FENCED in copy.facts:
+        by = copy.facts[FENCED]
         return PromotionVerdict(
             force, [f"the broker at {by} was promoted in its place and takes records"], ()
         )
@@ -214,7 +218,7 @@ def succeed(
             count = partition.log.end_offset - end
             partition.log, aside = directory.cut_log(partition.log, end)
             _log.warning(
-                "%s: %d records from offset %d on belong to an incomplete cut; they are kept in %s",
+                "%s: %d records from offset %d on belong to an incomplete point; they are kept in %s",
                 partition, count, end, aside,
             )  # fmt: skip
     epoch = max((partition.log.epochs.latest for partition in partitions), default=0)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.core.errors import NotLeader, RequestRefused
 from millstream.core.kafka_errors import NOT_CONTROLLER
 
@@ -28,7 +28,7 @@ class Role:
         configured_id: int,
         own_id: int,
         catalogue: Catalogue,
-        topics: HostedTopics,
+        topics: LocalTopics,
         changed: Callable[[], None],
     ) -> None:
         """``changed`` is called when this broker stops leading, and when it leads again."""

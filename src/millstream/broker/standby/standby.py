@@ -2,15 +2,16 @@
 
 It repeats these steps:
 
-1. It asks the leader for the next **cut** (``broker.standby.followers``) and waits until there is one.
+1. It asks the leader for the next **replication point** (``broker.standby.followers``) and waits until there
+   is one.
 2. It creates new topics, removes records that its logs have and the leader's lack
-   (``broker.catalogue.lineage``), and copies records up to the cut over a few connections.
+   (``broker.catalogue.lineage``), and copies records up to the point over a few connections.
 3. It syncs the logs. Then it applies the catalogue's changes and notes how far the logs are, in one commit.
-   Now it has a whole cut, a state in which the leader could have been killed.
+   Now it has a complete point, a state in which the leader could have been killed.
 
-On a second connection it hears the leader's last word: what the leader has taken beyond the cut. What the
-copy lacks, from the cut and the last word, is one account (``broker.standby.lag_account``) for status,
-metrics and promotion.
+On a second connection it hears the leader's latest report: what the leader has taken beyond the point. What
+the copy lacks, from the point and the latest report, is one account (``broker.standby.lag_account``) for
+status, metrics and promotion.
 
 When anything fails, on either side, the standby starts over: it connects, gets a complete description, and
 copies what is missing.
@@ -36,12 +37,12 @@ from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.catalogue.database import set_fact
 from millstream.broker.catalogue.lineage import Promotion, common_end, first_foreign_epoch
 from millstream.broker.standby.catalogue_copy import is_blank, keep_catalogue, replace_catalogue
-from millstream.broker.standby.lag_account import LagAccount, Told
+from millstream.broker.standby.lag_account import LagAccount, LeaderReport
 from millstream.broker.standby.leader_link import LeaderLink
-from millstream.broker.standby.promotion import PromotionVerdict, Standing, judge
+from millstream.broker.standby.promotion import PromotionVerdict, StandbyState, judge
 from millstream.broker.standby.role import Broker, Role
 from millstream.broker.topics.admin import TopicAdmin
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.logs import TopicLogs
 from millstream.broker.topics.pacing import yield_if_due
 from millstream.broker.topics.partition import Partition
@@ -56,35 +57,35 @@ from millstream.core.errors import (
 from millstream.core.kafka_errors import CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE
 from millstream.log.copying import append_copied, jump, start_segment
 from millstream.log.directory import LogDirectory
-from millstream.wire.api_keys import AFTER_MISSING, COPY_CATALOGUE, FENCE, FETCH, FOLLOW, LAST_WORD
+from millstream.wire.api_keys import AFTER_MISSING, COPY_CATALOGUE, FENCE, FETCH, FOLLOW, LATEST_REPORT
 from millstream.wire.hot.replica import VERSION as FETCH_VERSION
 from millstream.wire.hot.replica import fetch_request, read_copied
 from millstream.wire.standby import SPOKEN
 
 _log = logging.getLogger(__name__)
 
-WAIT_MS = 2000  # how long the leader may hold a request for the next cut
-WORD_WAIT_MS = 1000  # how long it may hold a request for its last word
-WORD_EVERY = 0.01  # seconds between requests for the last word, from a leader that always has news
+WAIT_MS = 2000  # how long the leader may hold a request for the next point
+REPORT_WAIT_MS = 1000  # how long it may hold a request for its latest report
+REPORT_EVERY = 0.01  # seconds between requests for the latest report, from a leader that always has news
 ASK_PATIENCE = 3.0  # seconds in which a leader has to accept a connection
 CONNECTIONS = 4  # connections that copy records
 MOST_BYTES = 2 * 1024 * 1024  # of one response
 AT_ONCE = 64  # partitions in one request
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to connect
-STOP_PATIENCE = 5.0  # seconds to finish the current cut when the standby is stopped
+STOP_PATIENCE = 5.0  # seconds to finish the current point when the standby is stopped
 MOST_SHOWN = 100  # partitions in a status
 SWITCH_PATIENCE = 60.0  # seconds to copy a fenced leader's last records
 
 
-class _Again(Exception):
+class _StartOver(Exception):
     """What the leader said no longer holds (a topic was deleted, records expired): start over."""
 
 
-class _Aim:
-    """A cut that is being copied."""
+class _PendingPoint:
+    """A point that is being copied."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
-        self.cut: int = fields["cut"]
+        self.point: int = fields["cut"]
         self.now_ms: int = fields["now_ms"]
         self.number: int = fields["number"]
         self.statements: list[Any] = fields["statements"]
@@ -105,7 +106,7 @@ class Standby:
         role: Role,
         catalogue: Catalogue,
         state: copy_state.CopyState,
-        topics: HostedTopics,
+        topics: LocalTopics,
         topic_admin: TopicAdmin,
         logs: TopicLogs,
         checkpoint: Callable[[], None],
@@ -135,10 +136,12 @@ class Standby:
         self._starts: dict[Partition, int] = {}  # the leader's log start offsets, still to be applied
         self._bases: dict[Partition, list[int]] = {}  # base offsets of the leader's segments
         self._ahead: set[bytes] = set()  # topics created here before the leader's catalogue change is applied
-        self._aim: _Aim | None = None
-        self._whole: tuple[int, int] | None = None  # the last whole cut, by the leader's clock and by ours
+        self._pending: _PendingPoint | None = None
+        self._whole: tuple[int, int] | None = (
+            None  # the last complete point, by the leader's clock and by ours
+        )
         self._whole_at = self._heard_at = clock.monotonic()
-        self._is_last = False  # no cut follows the last whole one: the leader takes no more writes
+        self._is_last = False  # no point follows the last whole one: the leader takes no more writes
         self._account = LagAccount(state.ends)
         self._whole_event = asyncio.Event()
         self.copied_bytes = 0
@@ -158,10 +161,10 @@ class Standby:
         return self._task
 
     async def stop(self) -> None:
-        """Stop following, with a whole cut if that is possible in time, and save the standing."""
+        """Stop following, with a complete point if that is possible in time, and save its state."""
         was_connected = self.is_connected
         if self._task is not None:
-            if self._aim is not None and not self._task.done():
+            if self._pending is not None and not self._task.done():
                 self._whole_event.clear()
                 whole = asyncio.create_task(self._whole_event.wait())
                 await asyncio.wait({self._task, whole}, timeout=STOP_PATIENCE)
@@ -170,13 +173,13 @@ class Standby:
             await asyncio.gather(self._task, return_exceptions=True)
         self._close_links()
         if not self.promoted.is_set():
-            standing = self._standing(answers=False)
+            state = self._state(answers=False)
             left = {
-                "heard_ms": standing.heard_ms,
+                "heard_ms": state.heard_ms,
                 "was_connected": was_connected,
-                "missing": [list(each) for each in standing.missing],
-                "behind_commits": standing.behind_commits,
-                "is_last": standing.is_last,
+                "missing": [list(each) for each in state.missing],
+                "behind_commits": state.behind_commits,
+                "is_last": state.is_last,
             }
             with contextlib.suppress(RequestRefused):
                 await self._catalogue.copy(lambda db: copy_state.save_facts(db, left=left))
@@ -188,7 +191,7 @@ class Standby:
             started = self._clock.monotonic()
             try:
                 await self._follow()
-            except _Again as error:
+            except _StartOver as error:
                 _log.info("the copy of %s starts over: %s", self.leader, error)
             except (BrokerUnavailable, ProtocolError, OSError) as error:
                 if self.is_connected:
@@ -236,59 +239,59 @@ class Standby:
         }
         listening: asyncio.Task[None] | None = None
         try:
-            self._session, cut, complete = "", 0, 0
+            self._session, point, complete = "", 0, 0
             while True:
-                news = asked | {"session": self._session, "cut": cut, "complete": complete}
+                news = asked | {"session": self._session, "cut": point, "complete": complete}
                 fields, _ = await link.ask(FOLLOW, news)
                 self._heard_at = self._clock.monotonic()
                 if fields["first"] and self._session:
-                    raise _Again("the leader starts over")
-                self._session, cut = fields["session"], fields["cut"]
+                    raise _StartOver("the leader starts over")
+                self._session, point = fields["session"], fields["cut"]
                 if listening is None:
                     listening = asyncio.create_task(self._listen())
                 await self._take(link, fields)
-                complete = cut
+                complete = point
         finally:
             if listening is not None:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
 
     async def _listen(self) -> None:
-        """Follow what the leader has, even while a cut is being copied and synced."""
+        """Follow what the leader has, even while a point is being copied and synced."""
         try:
-            await self._hear_words(await self._open())
+            await self._hear_reports(await self._open())
         except MillstreamError as error:
-            _log.warning("the leader's last word can't be received: %s; starting over", error)
+            _log.warning("the leader's latest report can't be received: %s; starting over", error)
             self._close_links()
 
-    async def _hear_words(self, link: LeaderLink) -> None:
+    async def _hear_reports(self, link: LeaderLink) -> None:
         while True:
-            asked = {"session": self._session, "wait_ms": WORD_WAIT_MS}
-            word, _ = await link.ask(LAST_WORD, asked)
+            asked = {"session": self._session, "wait_ms": REPORT_WAIT_MS}
+            report, _ = await link.ask(LATEST_REPORT, asked)
             told = [
-                Told((bytes.fromhex(topic_id), index), name, end, size)
-                for topic_id, name, index, end, size in word["ends"]
+                LeaderReport((bytes.fromhex(topic_id), index), name, end, size)
+                for topic_id, name, index, end, size in report["ends"]
             ]
-            self._account.heard(word["cut"], word["number"], told)
+            self._account.heard(report["cut"], report["number"], told)
             self._heard_at = self._clock.monotonic()
-            await asyncio.sleep(WORD_EVERY)
+            await asyncio.sleep(REPORT_EVERY)
 
     async def _take(self, link: LeaderLink, fields: dict[str, Any]) -> None:
-        """Copy all of a cut, and apply it."""
+        """Copy all of a point, and apply it."""
         role, catalogue = self._role, self._catalogue
-        aim = self._aim = _Aim(fields)
+        target = self._pending = _PendingPoint(fields)
         self._names.update((bytes.fromhex(topic[1]), topic[0]) for topic in fields.get("topics", ()))
         told = [
-            Told((key := bytes.fromhex(row[0]), row[1]), self._names.get(key, row[0]), row[3], row[4])
+            LeaderReport((key := bytes.fromhex(row[0]), row[1]), self._names.get(key, row[0]), row[3], row[4])
             for row in fields["partitions"]
         ]
-        self._account.begin(aim.number, told, first=fields["first"])
+        self._account.begin(target.number, told, first=fields["first"])
         role.lead_clients_to(*_brokers([fields["leader"], *fields["brokers"]]))
         self._node_id = role.take_id(fields["your_id"])
         limit = first_foreign_epoch([Promotion(*p) for p in fields["lineage"]], catalogue.lineage)
         if fields["first"]:
             self._bases.clear()
-            aim.catalogue = await self._copy_catalogue(link, fields)
+            target.catalogue = await self._copy_catalogue(link, fields)
             if not self.is_connected:
                 self.is_connected = True
                 _log.info("following %s", self.leader)
@@ -297,11 +300,11 @@ class Standby:
                 await self._join(fields["lineage"])
             await self._make_topics(fields["topics"])
         for row in fields["partitions"]:
-            self._heed(aim, row, limit)
-        if aim.ends:
-            await self._copy(aim)
-            await self._sync(aim)
-        await self._make_whole(aim, fields)
+            self._heed(target, row, limit)
+        if target.ends:
+            await self._copy(target)
+            await self._sync(target)
+        await self._make_whole(target, fields)
 
     async def _copy_catalogue(self, link: LeaderLink, fields: dict[str, Any]) -> Path:
         path = Path(self._logs.data_path) / ".catalogue-incoming"
@@ -311,7 +314,7 @@ class Standby:
                 asked = {"session": fields["session"], "position": file.tell()}
                 _, data = await link.ask(COPY_CATALOGUE, asked)
                 if not data:
-                    raise _Again("the leader's catalogue is shorter than it was")
+                    raise _StartOver("the leader's catalogue is shorter than it was")
                 file.write(data)
         return path
 
@@ -343,15 +346,15 @@ class Standby:
             await self._catalogue.foresee(made)
             await self._topic_admin.serve_catalogue()
 
-    def _heed(self, aim: _Aim, row: list[Any], limit: int) -> None:
+    def _heed(self, target: _PendingPoint, row: list[Any], limit: int) -> None:
         """Apply what the leader says about one partition to this copy."""
         topic_id, index, start, end, _, bases, epochs = row
         topic = self._topics.by_key.get(bytes.fromhex(topic_id))
         if topic is None or index >= len(topic.partitions):
-            raise _Again("a topic is not there")
+            raise _StartOver("a topic is not there")
         partition = topic.partitions[index]
         if partition.log.is_swapping:
-            raise _Again(f"{partition} is being compacted at this moment")
+            raise _StartOver(f"{partition} is being compacted at this moment")
         if epochs is not None:
             self._bases[partition] = bases
             self._reconcile(partition, [(epoch, at) for epoch, at in epochs], bases[0], end, limit)
@@ -360,7 +363,7 @@ class Standby:
         log = partition.log
         if start > log.end_offset:
             partition.log = log = self._disk.restart_log(log, self._bases[partition][0])
-        aim.ends[partition] = end
+        target.ends[partition] = end
         if start > log.log_start_offset:
             self._starts[partition] = start
 
@@ -388,24 +391,26 @@ class Standby:
 
     # Records
 
-    async def _copy(self, aim: _Aim) -> None:
-        """Copy records until every log is at its end in the cut."""
-        waiting = deque(partition for partition, end in aim.ends.items() if partition.log.end_offset < end)
+    async def _copy(self, target: _PendingPoint) -> None:
+        """Copy records until every log is at its end in the point."""
+        waiting = deque(partition for partition, end in target.ends.items() if partition.log.end_offset < end)
         count = min(CONNECTIONS, len(waiting))
         while len(self._copying) < count:
             self._copying.append(await self._open())
-        workers = [asyncio.create_task(self._copy_some(link, aim, waiting)) for link in self._copying[:count]]
+        workers = [
+            asyncio.create_task(self._copy_some(link, target, waiting)) for link in self._copying[:count]
+        ]
         try:
             await asyncio.gather(*workers)
         finally:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-        for partition, end in aim.ends.items():
+        for partition, end in target.ends.items():
             start_segment(partition.log, self._bases[partition], end)
             jump(partition.log, end)
 
-    async def _copy_some(self, link: LeaderLink, aim: _Aim, waiting: deque[Partition]) -> None:
+    async def _copy_some(self, link: LeaderLink, target: _PendingPoint, waiting: deque[Partition]) -> None:
         alone = False
         while waiting:
             chosen = [waiting.popleft() for _ in range(1 if alone else min(AT_ONCE, len(waiting)))]
@@ -422,29 +427,31 @@ class Standby:
                 if error in (CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE):
                     missing.append(partition)
                 elif error:
-                    raise _Again(f"{partition}: the leader answers with error {error}")
-                taken += self._append(partition, records, aim.ends[partition])
+                    raise _StartOver(f"{partition}: the leader answers with error {error}")
+                taken += self._append(partition, records, target.ends[partition])
             self.copied_bytes += taken
             for partition in missing:
-                await self._pass_over(link, partition, aim.ends[partition])
+                await self._pass_over(link, partition, target.ends[partition])
             for partition in chosen:
-                if partition.log.end_offset < aim.ends[partition]:
+                if partition.log.end_offset < target.ends[partition]:
                     if alone and not taken:
-                        # No records are left up to the cut: they were compacted away or are damaged.
-                        jump(partition.log, aim.ends[partition])
+                        # No records are left up to the point: they were compacted away or are damaged.
+                        jump(partition.log, target.ends[partition])
                     else:
                         waiting.append(partition)
             alone = not taken
 
     async def _pass_over(self, link: LeaderLink, partition: Partition, upto: int) -> None:
-        """Skip records that are damaged on the leader, or were deleted since it described the cut. The leader
-        does not serve them to anyone, and continues after them."""
+        """Skip records that are damaged on the leader, or were deleted since it described the point. The
+        leader does not serve them to anyone, and continues after them."""
         log = partition.log
         place = {"topic_id": partition.topic.id.hex, "partition": partition.index, "offset": log.end_offset}
         answer, _ = await link.ask(AFTER_MISSING, place)
         after = min(answer["offset"], upto)
         if after <= log.end_offset:
-            raise _Again(f"{partition}: the leader can't read its records from offset {log.end_offset} on")
+            raise _StartOver(
+                f"{partition}: the leader can't read its records from offset {log.end_offset} on"
+            )
         if not answer["deleted"]:
             _log.error(
                 "%s: the leader's records %d to %d are damaged; the copy does not have them either",
@@ -463,30 +470,30 @@ class Standby:
             partition.wake(taken, _nothing)  # the responses schedule a turn, and are sent at its end
         return taken
 
-    async def _sync(self, aim: _Aim) -> None:
+    async def _sync(self, target: _PendingPoint) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.gather(
             *(
                 loop.run_in_executor(self._threads, partition.log.sync)
-                for partition in aim.ends
+                for partition in target.ends
                 if partition.log.synced_offset < partition.log.written_offset
             )
         )
 
     # The catalogue
 
-    async def _make_whole(self, aim: _Aim, fields: dict[str, Any]) -> None:
+    async def _make_whole(self, target: _PendingPoint, fields: dict[str, Any]) -> None:
         catalogue = self._catalogue
         ahead = list(self._ahead)
-        whole = (aim.now_ms, self._clock.now_ms())
-        ends = [(p.topic.id_bytes, p.index, end) for p, end in aim.ends.items()]
+        whole = (target.now_ms, self._clock.now_ms())
+        ends = [(p.topic.id_bytes, p.index, end) for p, end in target.ends.items()]
 
         def write(db: sqlite3.Connection) -> None:
-            if aim.catalogue is not None:
-                replace_catalogue(db, aim.catalogue)
+            if target.catalogue is not None:
+                replace_catalogue(db, target.catalogue)
             else:
                 db.executemany("DELETE FROM topics WHERE id = ?", [(topic_id,) for topic_id in ahead])
-            for statement, rows in aim.statements:
+            for statement, rows in target.statements:
                 db.executemany(statement, rows)
             copy_state.save_facts(
                 db,
@@ -499,20 +506,22 @@ class Standby:
                 promoted=None,
             )
             copy_state.save_ends(db, ends)
-            if aim.catalogue is not None:
+            if target.catalogue is not None:
                 db.execute("DELETE FROM copy_ends WHERE topic_id NOT IN (SELECT id FROM topics)")
 
-        if aim.catalogue is not None and not is_blank(catalogue):
+        if target.catalogue is not None and not is_blank(catalogue):
             keep_catalogue(catalogue, self._logs.data_path, fields["lineage"])
         await catalogue.copy(write)
-        if aim.catalogue is not None:
-            aim.catalogue.unlink()
+        if target.catalogue is not None:
+            target.catalogue.unlink()
             self._claim()
         self._ahead.clear()
         await self._topic_admin.serve_catalogue()
         await self._apply_starts()
-        self._account.complete(aim.cut, aim.number, {(topic_id, index): end for topic_id, index, end in ends})
-        self._whole, self._aim, self._is_last = whole, None, aim.is_last
+        self._account.complete(
+            target.point, target.number, {(topic_id, index): end for topic_id, index, end in ends}
+        )
+        self._whole, self._pending, self._is_last = whole, None, target.is_last
         self._whole_at = self._heard_at
         self._whole_event.set()
 
@@ -541,11 +550,11 @@ class Standby:
 
     # Status
 
-    def _standing(self, *, answers: bool) -> Standing:
+    def _state(self, *, answers: bool) -> StandbyState:
         silent_ms = round((self._clock.monotonic() - self._heard_at) * 1000)
         heard_ms = self._clock.now_ms() - silent_ms
         account = self._account
-        return Standing(
+        return StandbyState(
             self.leader,
             self._whole,
             answers,
@@ -553,7 +562,7 @@ class Standby:
             False,
             account.missing,
             account.commits,
-            self._is_last and self._aim is None,
+            self._is_last and self._pending is None,
         )
 
     def status(self) -> dict[str, Any]:
@@ -561,9 +570,9 @@ class Standby:
         account = self._account
         records = account.records
         now = self._clock.monotonic()
-        standing = self._standing(answers=self.is_connected)
-        is_known = self.is_connected or standing.is_last
-        is_behind = self._aim is not None or records > 0 or not is_known
+        state = self._state(answers=self.is_connected)
+        is_known = self.is_connected or state.is_last
+        is_behind = self._pending is not None or records > 0 or not is_known
         return {
             "leader": self.leader,
             "connected": self.is_connected,
@@ -571,9 +580,9 @@ class Standby:
             "behind_records": records,
             "behind_bytes": account.bytes,
             "behind_commits": account.commits,
-            "missing": [list(each) for each in standing.missing[:MOST_SHOWN]],
+            "missing": [list(each) for each in state.missing[:MOST_SHOWN]],
             # Since when the leader may have taken records that are unknown here; null: all are known.
-            "unknown_since_ms": None if is_known else standing.heard_ms,
+            "unknown_since_ms": None if is_known else state.heard_ms,
             "behind_seconds": round(now - self._whole_at, 3) if is_behind else 0.0,
             "silent_seconds": round(now - self._heard_at, 3),
             "copied_bytes": self.copied_bytes,
@@ -585,7 +594,7 @@ class Standby:
     async def promote(self, address: str, *, force: bool) -> PromotionVerdict:
         """Replace the leader, if the rules allow it (``broker.standby.promotion``). Raises RequestRefused."""
         answers = await self._answers()
-        verdict = judge(self._standing(answers=answers), force=force)
+        verdict = judge(self._state(answers=answers), force=force)
         if not verdict.allowed:
             return verdict
         if answers:

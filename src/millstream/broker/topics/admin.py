@@ -15,11 +15,11 @@ from typing import Protocol
 
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.catalogue.topic import Topic
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.logs import TopicLogs
 from millstream.broker.topics.opening import as_copy
 from millstream.broker.topics.pacing import yield_if_due
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.broker.topics.removal import Removal
 from millstream.core.errors import LogError, RequestRefused
 from millstream.core.topic_config import TopicConfig
@@ -30,13 +30,13 @@ _log = logging.getLogger(__name__)
 class TopicPolicies(Protocol):
     """What else applies to a topic's partitions: compression, copies, backpressure, the archive."""
 
-    def configure_topic(self, topic: HostedTopic, config: TopicConfig) -> None:
+    def configure_topic(self, topic: LocalTopic, config: TopicConfig) -> None:
         """The topic is served, has more partitions, or has other settings."""
 
-    def drop_topic(self, topic: HostedTopic) -> None:
+    def drop_topic(self, topic: LocalTopic) -> None:
         """The topic is not served any more."""
 
-    def archived_prefix(self, topic: HostedTopic) -> tuple[str, int]:
+    def archived_prefix(self, topic: LocalTopic) -> tuple[str, int]:
         """The archive prefix of a topic that is about to be deleted (or ""), and when it may be removed."""
 
 
@@ -46,7 +46,7 @@ class TopicAdmin:
     def __init__(
         self,
         catalogue: Catalogue,
-        topics: HostedTopics,
+        topics: LocalTopics,
         logs: TopicLogs,
         policies: TopicPolicies,
         leads: Callable[[], bool],
@@ -71,7 +71,7 @@ class TopicAdmin:
         self._logs.check_room(self._catalogue.topic_config(overrides))
         await self.removal.done(name)
         topic = await self._catalogue.create_topic(name, partitions, overrides, topic_id)
-        hosted = HostedTopic(name, topic.id)
+        hosted = LocalTopic(name, topic.id)
         try:
             await self._logs.open_many(hosted, range(partitions), topic.config)
         except LogError as error:
@@ -95,7 +95,7 @@ class TopicAdmin:
         topic = await self._catalogue.add_partitions(name, total)
         hosted = self._topics.by_key[name]
         have = len(hosted.partitions)
-        more = HostedTopic(name, topic.id)
+        more = LocalTopic(name, topic.id)
         try:
             await self._logs.open_many(more, range(have, total), topic.config)
         except LogError as error:
@@ -126,18 +126,18 @@ class TopicAdmin:
         for topic in list(topics.values()):
             found = self._topics.by_key.get(topic.name)
             if found is None:
-                found = HostedTopic(topic.name, topic.id)
+                found = LocalTopic(topic.name, topic.id)
                 await self._logs.open_many(found, range(topic.partitions), as_copy(topic.config))
                 self._topics.add(found)
             elif len(found.partitions) < topic.partitions:
-                more = HostedTopic(topic.name, topic.id)
+                more = LocalTopic(topic.name, topic.id)
                 indexes = range(len(found.partitions), topic.partitions)
                 await self._logs.open_many(more, indexes, as_copy(topic.config))
                 self._grow(found, more, as_copy(topic.config))
             else:
                 self._set_config(found, as_copy(topic.config))
 
-    def _grow(self, hosted: HostedTopic, more: HostedTopic, config: TopicConfig) -> None:
+    def _grow(self, hosted: LocalTopic, more: LocalTopic, config: TopicConfig) -> None:
         for partition in more.partitions:
             partition.topic = hosted
         self._topics.version += 1
@@ -145,7 +145,7 @@ class TopicAdmin:
         hosted.described.clear()
         self._policies.configure_topic(hosted, config)
 
-    def _set_config(self, hosted: HostedTopic, config: TopicConfig) -> None:
+    def _set_config(self, hosted: LocalTopic, config: TopicConfig) -> None:
         for partition in hosted.partitions:
             self._logs.set_config(partition, config)
         self._policies.configure_topic(hosted, config)
@@ -168,7 +168,7 @@ class TopicAdmin:
             await self._catalogue.logs_removed(topics)
 
     async def _take_back(
-        self, change: asyncio.Future[Topic], topic: HostedTopic, indexes: range, error: LogError
+        self, change: asyncio.Future[Topic], topic: LocalTopic, indexes: range, error: LogError
     ) -> None:
         """Undo a change to the catalogue whose partitions could not be opened: no client may see them."""
         try:

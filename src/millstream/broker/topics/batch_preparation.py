@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 from millstream.broker.topics.threads import Threads
 from millstream.core.errors import CorruptBatch
 from millstream.core.loop_slices import MANY, sliced
 from millstream.core.topic_config import TopicConfig
 from millstream.log.validation import (
-    CheckApart,
-    Rules,
+    CheckOnThread,
+    RecordRules,
     Verdict,
     check_here,
     verdict_of,
@@ -38,23 +38,23 @@ _PATIENCE = 1.0  # seconds that work in progress gets when the broker stops
 _CODEC_AT = CHECKED_FROM + 1  # the low byte of the attributes
 
 
-class Want(NamedTuple):
+class BatchToPrepare(NamedTuple):
     """A batch in a request's buffer, its topic's rules, and the codec to convert it to, if another."""
 
     start: int
     end: int
-    rules: Rules
+    rules: RecordRules
     target: Target | None
 
 
-class Ready(NamedTuple):
+class PreparedBatch(NamedTuple):
     """The verdict on a batch, and the batch recompressed if its topic has another codec."""
 
     verdict: Verdict | None = None
     records: bytearray | None = None
 
 
-Prepared = Mapping[int, Ready]  # by the position at which a batch starts
+PreparedBatches = Mapping[int, PreparedBatch]  # by the position at which a batch starts
 
 
 def target_of(config: TopicConfig) -> Target | None:
@@ -74,8 +74,8 @@ def target_of(config: TopicConfig) -> Target | None:
 
 
 def wanted_of(
-    request: ProduceRequest, hosted: Mapping[TopicKey, HostedTopic], view: memoryview
-) -> list[Want]:
+    request: ProduceRequest, hosted: Mapping[TopicKey, LocalTopic], view: memoryview
+) -> list[BatchToPrepare]:
     """The batches of a request that have to be decompressed or compressed."""
     found = []
     for key, wanted in request.topics if len(request.topics) < MANY else sliced(request.topics):
@@ -90,23 +90,24 @@ def wanted_of(
             if target is not None and target.codec == codec:
                 target = None
             if codec or target is not None:
-                found.append(Want(start, end, topic.partitions[index].log.rules, target))
+                found.append(BatchToPrepare(start, end, topic.partitions[index].log.rules, target))
     return found
 
 
-def prepare_here(view: memoryview, wants: list[Want], now_ms: int) -> Prepared | None:
+def prepare_here(view: memoryview, wants: list[BatchToPrepare], now_ms: int) -> PreparedBatches | None:
     """Prepare the batches at once; None if they need a thread."""
     if any(want.target is not None for want in wants):
         return None
     try:
         return {
-            start: Ready(check_here(view[start:end], rules, now_ms)) for start, end, rules, _ in sliced(wants)
+            start: PreparedBatch(check_here(view[start:end], rules, now_ms))
+            for start, end, rules, _ in sliced(wants)
         }
-    except CheckApart:
+    except CheckOnThread:
         return None
 
 
-class Preparer:
+class BatchPreparer:
     """Runs preparation on threads. Its methods are called on the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -123,9 +124,9 @@ class Preparer:
         frame: bytearray,
         request: ProduceRequest,
         shift: int,
-        wants: list[Want],
+        wants: list[BatchToPrepare],
         now_ms: int,
-        done: Callable[[Future[tuple[ProduceRequest, Prepared]]], None],
+        done: Callable[[Future[tuple[ProduceRequest, PreparedBatches]]], None],
     ) -> None:
         """Prepare a request's batches on a thread.
 
@@ -135,10 +136,10 @@ class Preparer:
         """
         self._under_way += 1
 
-        def found(future: Future[tuple[ProduceRequest, Prepared]]) -> None:
+        def found(future: Future[tuple[ProduceRequest, PreparedBatches]]) -> None:
             self._loop.call_soon_threadsafe(ended, future)
 
-        def ended(future: Future[tuple[ProduceRequest, Prepared]]) -> None:
+        def ended(future: Future[tuple[ProduceRequest, PreparedBatches]]) -> None:
             self._under_way -= 1
             done(future)
 
@@ -149,8 +150,8 @@ class Preparer:
 
 
 def _prepare(
-    frame: bytearray, request: ProduceRequest, shift: int, wants: list[Want], now_ms: int
-) -> tuple[ProduceRequest, Prepared]:
+    frame: bytearray, request: ProduceRequest, shift: int, wants: list[BatchToPrepare], now_ms: int
+) -> tuple[ProduceRequest, PreparedBatches]:
     with memoryview(frame) as view:
         prepared = {
             want.start - shift: _ready(view[want.start - shift : want.end - shift], want, now_ms)
@@ -169,15 +170,15 @@ def _prepare(
     return request._replace(topics=topics), prepared
 
 
-def _ready(batch: memoryview, want: Want, now_ms: int) -> Ready:
+def _ready(batch: memoryview, want: BatchToPrepare, now_ms: int) -> PreparedBatch:
     header = read_header(batch)
     if header.magic != MAGIC or header.size != len(batch):
-        return Ready()  # it is not a batch, and the append refuses it
+        return PreparedBatch()  # it is not a batch, and the append refuses it
     verdict = (verdict_of if header.codec else verdict_of_plain)(batch, want.rules, now_ms)
     if want.target is None or verdict.refused is not None:
-        return Ready(verdict)
+        return PreparedBatch(verdict)
     try:
         records = recompressed(batch, header, want.target, want.rules.max_decompressed)
     except CorruptBatch:
-        return Ready(verdict)  # its checksum is wrong, and the append reports it
-    return Ready(verdict, records)
+        return PreparedBatch(verdict)  # its checksum is wrong, and the append reports it
+    return PreparedBatch(verdict, records)

@@ -28,7 +28,14 @@ from millstream.core.kafka_errors import (
 )
 from millstream.core.loop_slices import sliced
 from millstream.wire.frame import TopicKey
-from millstream.wire.hot.fetch import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Fetched, FetchRequest, Wanted
+from millstream.wire.hot.fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+)
 
 EVICTABLE_AFTER = 120.0  # seconds without use
 _MAX_EPOCH = 2**31 - 1
@@ -42,18 +49,18 @@ class SessionError(Exception):
         self.code = code
 
 
-class Followed:
+class SessionPartition:
     """A partition of a session: what the reader asked for, and what it was last told."""
 
     __slots__ = ("high_watermark", "key", "start_offset", "wanted")
 
-    def __init__(self, key: TopicKey, wanted: Wanted) -> None:
+    def __init__(self, key: TopicKey, wanted: FetchPartition) -> None:
         self.key = key
         self.wanted = wanted
         self.high_watermark = -1
         self.start_offset = -1
 
-    def is_news(self, fetched: Fetched) -> bool:
+    def is_news(self, fetched: FetchResult) -> bool:
         """True if the response must contain the partition. Remembers what the reader is told."""
         news = bool(fetched.error) or (fetched.records is not None and fetched.records.size > 0)
         if fetched.high_watermark != self.high_watermark:
@@ -75,15 +82,15 @@ class FetchSession:
         self.epoch = 1  # expected in the next request
         self.by_id = by_id
         self.last_used = now
-        self.partitions: dict[tuple[TopicKey, int], Followed] = {}
+        self.partitions: dict[tuple[TopicKey, int], SessionPartition] = {}
 
-    def follow(self, topics: Iterable[tuple[TopicKey, Sequence[Wanted]]]) -> None:
+    def follow(self, topics: Iterable[tuple[TopicKey, Sequence[FetchPartition]]]) -> None:
         partitions = self.partitions
         for key, of_topic in topics:
             for wanted in sliced(of_topic):
                 followed = partitions.get((key, wanted[0]))
                 if followed is None:
-                    partitions[key, wanted[0]] = Followed(key, wanted)
+                    partitions[key, wanted[0]] = SessionPartition(key, wanted)
                 else:
                     followed.wanted = wanted
 
@@ -92,7 +99,7 @@ class FetchSession:
             for partition in sliced(of_topic):
                 self.partitions.pop((key, partition), None)
 
-    def move_to_end(self, followed: Followed) -> None:
+    def move_to_end(self, followed: SessionPartition) -> None:
         """Make a partition that was just served the last one in the next response, so that none starves."""
         at = (followed.key, followed.wanted[0])
         if at in self.partitions:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from millstream.broker.topics.opening import NEVER, as_copy
 from millstream.broker.topics.pacing import yield_if_due
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.core.errors import LogError, MillstreamError
 from millstream.core.kafka_errors import KAFKA_STORAGE_ERROR
 from millstream.core.topic_config import TopicConfig
-from millstream.log.directory import LogDirectory, Wanted
+from millstream.log.directory import LogDirectory, LogToOpen
 from millstream.log.memory_directory import MemoryDirectory
 from millstream.log.partition import PartitionLog
 
@@ -51,7 +51,7 @@ class TopicLogs:
         return self.disk
 
     def open(
-        self, topic: HostedTopic, index: int, config: TopicConfig, log: PartitionLog | None = None
+        self, topic: LocalTopic, index: int, config: TopicConfig, log: PartitionLog | None = None
     ) -> None:
         """Add a partition to a topic: with the log given, which is open, or with a new one."""
         directory = self.directory_of(config)
@@ -70,7 +70,7 @@ class TopicLogs:
         topic.partitions.append(partition)
         self._note_flushing(partition)
 
-    async def open_many(self, topic: HostedTopic, indexes: range, config: TopicConfig) -> None:
+    async def open_many(self, topic: LocalTopic, indexes: range, config: TopicConfig) -> None:
         """Add new partitions to a topic. Raises LogError."""
         started = time.monotonic()
         try:
@@ -88,7 +88,7 @@ class TopicLogs:
         """Open the log of an offline partition whose missing records are in the archive."""
         assert self.disk is not None
         log = self.disk.reopen(
-            Wanted(partition.topic.name, partition.index, partition.log.config, partition.topic.id)
+            LogToOpen(partition.topic.name, partition.index, partition.log.config, partition.topic.id)
         )
         self._connect(log)
         partition.log = log

@@ -9,7 +9,7 @@ from pathlib import Path
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.core.config import settings_of
 from millstream.core.topic_config import TopicConfig
-from millstream.log.directory import LogDirectory, Wanted, partition_of
+from millstream.log.directory import LogDirectory, LogToOpen, partition_of
 from millstream.log.partition import PartitionLog
 from millstream.log.recovery.shortfall import HighestCommits
 
@@ -41,7 +41,7 @@ def logs_on_disk(
     """Open the logs of all topics that are kept on disk. Returns them by topic and partition."""
     commits = {} if is_copy else _highest_commits(catalogue)
     wanted = [
-        Wanted(
+        LogToOpen(
             topic.name,
             index,
             as_copy(topic.config) if follows else topic.config,

@@ -15,7 +15,7 @@ from millstream.log.partition import PartitionLog
 from millstream.records.markers import MARKER_SIZE
 from millstream.records.recompress import Target
 from millstream.wire.frame import frame
-from millstream.wire.hot.fetch import Fetched, Part, topic_head
+from millstream.wire.hot.fetch import FetchResult, Part, topic_head
 from millstream.wire.hot.produce import FLEXIBLE, AckTemplate, PartitionResult, ack_template, produce_answer
 
 _complaints = RateLimited(logging.getLogger(__name__))
@@ -24,7 +24,7 @@ MANY = 1 << 62  # bytes; more than any long poll waits for
 _TOGETHER = 50  # long polls that are answered before their responses are sent
 
 
-class Unsettled(Protocol):
+class PendingAppend(Protocol):
     """A Produce request, or anything else that waits until its records are safe or lost."""
 
     needs_sync: bool
@@ -42,7 +42,7 @@ class Shared:
     __slots__ = ("answers", "reads")
 
     def __init__(self) -> None:
-        self.reads: dict[object, Fetched] = {}
+        self.reads: dict[object, FetchResult] = {}
         self.answers: dict[tuple[int, bytes], tuple[list[Part], Callable[[], None]]] = {}
 
 
@@ -84,7 +84,7 @@ class Copies(Protocol):
     def too_few(self, partition: Partition) -> LogError | None:
         """Why records for ``acks=all`` can't be taken; None if they can."""
 
-    def wait(self, partition: Partition, offset: int, request: Unsettled, place: int) -> None:
+    def wait(self, partition: Partition, offset: int, request: PendingAppend, place: int) -> None:
         """Settle the request once enough copies have the log up to ``offset``."""
 
     def forget(self, partition: Partition) -> None:
@@ -106,7 +106,7 @@ class Gate(Protocol):
         """The backlog of each partition."""
 
 
-class HostedTopic:
+class LocalTopic:
     """A topic with its partitions, looked up by name or by the bytes of its id."""
 
     __slots__ = (
@@ -188,7 +188,7 @@ class Partition:
         "waiters",
     )
 
-    def __init__(self, topic: HostedTopic, index: int, log: PartitionLog, *, in_memory: bool) -> None:
+    def __init__(self, topic: LocalTopic, index: int, log: PartitionLog, *, in_memory: bool) -> None:
         self.in_memory = in_memory  # a sync takes no time
         self.in_sync: Copies | None = None  # where acks=all waits for standbys; None: it does not wait
         self.topic = topic
@@ -201,9 +201,9 @@ class Partition:
         self.is_staged = False
         self.turn_bytes = 0
         self.unwritten: list[tuple[Acknowledged, int, int, int]] = []
-        self.unsettled: list[tuple[Unsettled, int]] = []
+        self.unsettled: list[tuple[PendingAppend, int]] = []
         # Beyond the turn: the requests that wait for a sync up to an offset, and the long polls.
-        self.awaiting_sync: list[tuple[int, Unsettled, int]] = []
+        self.awaiting_sync: list[tuple[int, PendingAppend, int]] = []
         self.is_syncing = False
         self.sync_again = False
         self.waiters: dict[Waiter, None] = {}
@@ -266,7 +266,7 @@ class Partition:
             else:
                 self._settle(written, request, place)
 
-    def _settle(self, offset: int, request: Unsettled, place: int) -> None:
+    def _settle(self, offset: int, request: PendingAppend, place: int) -> None:
         """Records below ``offset`` are as safe on this machine as requested: wait for standbys, or settle."""
         if self.in_sync is not None and request.needs_sync and request.timeout_ms >= 0:
             self.in_sync.wait(self, offset, request, place)

@@ -3,7 +3,7 @@
 ``broker.transactions.transaction`` has the rules for one id. The coordinator connects them to the
 catalogue, the logs and the request handlers:
 
-- A change of an id's standing is written first (``broker.transactions.decisions``) and takes effect once it
+- A change of an id's state is written first (``broker.transactions.decisions``) and takes effect once it
   is durable. While the end of an id's transaction, or its next producer, is on the way to the disk, the
   id's records are refused: they would belong to neither side of the decision.
 - The logs know which transactions are open in them, so a Produce that begins or extends a transaction writes
@@ -22,17 +22,17 @@ from typing import NamedTuple
 
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.groups.committed_offset import OffsetToCommit
-from millstream.broker.topics.partition import AppendTurn, HostedTopic, Partition
+from millstream.broker.topics.partition import AppendTurn, LocalTopic, Partition
 from millstream.broker.topics.syncing import Syncer
-from millstream.broker.transactions.decisions import NOTHING_ADDED, Added, OwedMarker
+from millstream.broker.transactions.decisions import NOTHING_ADDED, AddedToTransaction, OwedMarker
 from millstream.broker.transactions.markers import Markers
 from millstream.broker.transactions.restart import resume_transactions
 from millstream.broker.transactions.transaction import (
     NO_TIMEOUT,
     NOBODY,
-    Identity,
-    Transaction,
-    first_standing,
+    ProducerIdentity,
+    TransactionalIdState,
+    first_state,
     marker_epoch,
 )
 from millstream.broker.transactions.transactional_ids import TransactionalId, TransactionalIds
@@ -78,7 +78,7 @@ class TransactionCounters:
 class Description(NamedTuple):
     """A transactional id, as DescribeTransactions reports it."""
 
-    transaction: Transaction
+    transaction: TransactionalIdState
     partitions: Sequence[tuple[str, int]]  # those with records or added; once decided: those without a marker
 
 
@@ -90,7 +90,7 @@ class TransactionCoordinator:
         catalogue: Catalogue,
         config: BrokerConfig,
         clock: Clock,
-        hosted: Mapping[TopicKey, HostedTopic],
+        hosted: Mapping[TopicKey, LocalTopic],
     ) -> None:
         self._catalogue = catalogue
         self._decisions = catalogue.decisions
@@ -123,11 +123,11 @@ class TransactionCoordinator:
         self,
         name: str,
         timeout_ms: int,
-        expected: Identity | None = None,
+        expected: ProducerIdentity | None = None,
         *,
         two_phase: bool = False,
         keep: bool = False,
-    ) -> tuple[Identity, Identity]:
+    ) -> tuple[ProducerIdentity, ProducerIdentity]:
         """The identity of the id's next producer, and the identity of the transaction that it keeps.
 
         Fences the id's previous producer, and aborts its open transaction unless that is to be kept.
@@ -155,12 +155,12 @@ class TransactionCoordinator:
             return await self._init(found, expected, timeout_ms, keep)
 
     async def _init(
-        self, found: TransactionalId, expected: Identity | None, timeout_ms: int, keep: bool
-    ) -> tuple[Identity, Identity]:
-        before = found.standing
+        self, found: TransactionalId, expected: ProducerIdentity | None, timeout_ms: int, keep: bool
+    ) -> tuple[ProducerIdentity, ProducerIdentity]:
+        before = found.state
         if before is None:
             producer_id = await self._catalogue.new_producer_id()
-            new = first_standing(found.name, producer_id, timeout_ms, self._clock.now_ms())
+            new = first_state(found.name, producer_id, timeout_ms, self._clock.now_ms())
             await self._save(found, new, NOTHING_ADDED)
             return new.producer, NOBODY
         if before.is_decided:
@@ -185,66 +185,76 @@ class TransactionCoordinator:
         await self._save(found, after, NOTHING_ADDED)
         return after.producer, NOBODY
 
-    async def _spare(self, standing: Transaction) -> int:
-        return await self._catalogue.new_producer_id() if standing.needs_spare else -1
+    async def _spare(self, state: TransactionalIdState) -> int:
+        return await self._catalogue.new_producer_id() if state.needs_spare else -1
 
-    async def _save(self, found: TransactionalId, standing: Transaction, added: Added) -> None:
-        """Write the id's next standing, then apply it. If the producer changes, the id is busy meanwhile."""
-        before = found.standing
-        if before is not None and standing.producer == before.producer:
-            await self._decisions.save(standing, added)
-            self._ids.begin(found, standing, added)
+    async def _save(
+        self, found: TransactionalId, state: TransactionalIdState, added: AddedToTransaction
+    ) -> None:
+        """Write the id's next state, then apply it. If the producer changes, the id is busy meanwhile."""
+        before = found.state
+        if before is not None and state.producer == before.producer:
+            await self._decisions.save(state, added)
+            self._ids.begin(found, state, added)
             return
         found.set_busy()
         try:
-            await self._decisions.save(standing, added)
+            await self._decisions.save(state, added)
         except BaseException:
             if before is not None:
-                self._ids.set_standing(found, before)
+                self._ids.set_state(found, before)
             raise
         found.added = added
-        self._ids.set_standing(found, standing)
+        self._ids.set_state(found, state)
 
     # What belongs to a transaction
 
-    async def add_partitions(self, name: str, producer: Identity, partitions: Sequence[Partition]) -> None:
+    async def add_partitions(
+        self, name: str, producer: ProducerIdentity, partitions: Sequence[Partition]
+    ) -> None:
         """The first protocol's AddPartitionsToTxn: the transaction is going to write to these partitions."""
         async with self._ids.held(name) as found:
-            standing = self._may_add(found, producer)
+            state = self._may_add(found, producer)
             keys = {(partition.topic.id_bytes, partition.index) for partition in partitions}
             added = found.added._replace(partitions=found.added.partitions | keys)
-            if not standing.is_open or added != found.added:
-                await self._save(found, standing.begin(self._clock.now_ms()), added)
+            if not state.is_open or added != found.added:
+                await self._save(found, state.begin(self._clock.now_ms()), added)
             for partition in partitions:
                 found.logs[partition.log] = None
 
-    def verify(self, name: str, producer: Identity, partitions: Iterable[Partition]) -> list[int]:
+    def verify(self, name: str, producer: ProducerIdentity, partitions: Iterable[Partition]) -> list[int]:
         """An error code for each partition: 0 if it is part of the producer's transaction."""
         found = self._ids.known(name)
         self._may_add(found, producer)
         return [0 if partition.log in found.logs else TRANSACTION_ABORTABLE for partition in partitions]
 
-    async def add_group(self, name: str, producer: Identity, group: str) -> None:
+    async def add_group(self, name: str, producer: ProducerIdentity, group: str) -> None:
         """The first protocol's AddOffsetsToTxn: offsets of this group are going to be committed."""
         async with self._ids.held(name) as found:
-            standing = self._may_add(found, producer)
+            state = self._may_add(found, producer)
             added = found.added._replace(groups=found.added.groups | {group})
-            if not standing.is_open or added != found.added:
-                await self._save(found, standing.begin(self._clock.now_ms()), added)
+            if not state.is_open or added != found.added:
+                await self._save(found, state.begin(self._clock.now_ms()), added)
 
     async def add_offsets(
-        self, name: str, producer: Identity, group: str, commits: Sequence[OffsetToCommit], *, implicit: bool
+        self,
+        name: str,
+        producer: ProducerIdentity,
+        group: str,
+        commits: Sequence[OffsetToCommit],
+        *,
+        implicit: bool,
     ) -> None:
         """Add a group's offsets, to be committed with the transaction. ``implicit``: the second protocol, in
         which the offsets may begin the transaction."""
         async with self._ids.held(name) as found:
-            standing = self._may_add(found, producer)
+            state = self._may_add(found, producer)
             if not implicit and group not in found.added.groups:
                 raise RequestRefused(
                     TRANSACTION_ABORTABLE, f"{name}: group {group} was not added to the transaction"
                 )
             if commits:
-                begun = standing.begin(self._clock.now_ms())
+                begun = state.begin(self._clock.now_ms())
                 added = found.added._replace(groups=found.added.groups | {group})
                 await self._decisions.add_offsets(begun, added, group, commits)
                 self._ids.begin(found, begun, added)
@@ -264,7 +274,7 @@ class TransactionCoordinator:
             return
         try:
             found = self._ids.known(name)
-            standing = self._may_add(found, Identity(producer_id, epoch))
+            state = self._may_add(found, ProducerIdentity(producer_id, epoch))
         except RequestRefused as refused:
             # In a Produce response, this is the code that tells a producer that it is fenced.
             code = INVALID_PRODUCER_EPOCH if refused.code == PRODUCER_FENCED else refused.code
@@ -275,18 +285,18 @@ class TransactionCoordinator:
                 f"{log.name} was not added to the transaction of {name}",
             )
         found.logs[log] = None
-        self._ids.begin(found, standing.begin(self._clock.now_ms()), found.added)
+        self._ids.begin(found, state.begin(self._clock.now_ms()), found.added)
 
-    def _may_add(self, found: TransactionalId, producer: Identity) -> Transaction:
-        standing = found.current
+    def _may_add(self, found: TransactionalId, producer: ProducerIdentity) -> TransactionalIdState:
+        state = found.current
         try:
-            standing.check(producer)
+            state.check(producer)
         except RequestRefused as refused:
             self._count_fenced(refused)
             raise
         if found.is_busy:
             raise _being_ended(found)
-        return standing
+        return state
 
     def _count_fenced(self, refused: RequestRefused) -> None:
         if refused.code == PRODUCER_FENCED:
@@ -309,7 +319,9 @@ class TransactionCoordinator:
             found.copies = max(topic.copies for topic in hosted)
         return max(1, found.copies)
 
-    async def end(self, name: str, producer: Identity, *, commit: bool, second_protocol: bool) -> Identity:
+    async def end(
+        self, name: str, producer: ProducerIdentity, *, commit: bool, second_protocol: bool
+    ) -> ProducerIdentity:
         """Commit or abort. Returns the identity that the producer has from now on."""
         async with self._ids.held(name) as found:
             before = found.current
@@ -329,7 +341,7 @@ class TransactionCoordinator:
                 await self._end(found, after, commit=commit)
             return after.producer
 
-    async def _end(self, found: TransactionalId, after: Transaction, *, commit: bool) -> None:
+    async def _end(self, found: TransactionalId, after: TransactionalIdState, *, commit: bool) -> None:
         """Write the decision, then the markers. The caller holds the id."""
         before = found.current
         tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -341,7 +353,7 @@ class TransactionCoordinator:
 
             def decided() -> None:
                 found.logs, found.added = {}, NOTHING_ADDED
-                self._ids.set_standing(found, after)
+                self._ids.set_state(found, after)
                 if commit:
                     self.counters.committed += 1
                 else:
@@ -349,7 +361,7 @@ class TransactionCoordinator:
                 self.markers.write(
                     owed,
                     attempted=lambda: None if tried.done() else tried.set_result(None),
-                    complete=lambda: self._ids.set_standing(found, after.completed()),
+                    complete=lambda: self._ids.set_state(found, after.completed()),
                 )
 
             await self._decisions.end(after, commit=commit, owed=owed, decided=decided)
@@ -358,13 +370,13 @@ class TransactionCoordinator:
                 COORDINATOR_NOT_AVAILABLE, f"{found.name}: can't commit yet, records are not safe: {error}"
             ) from error
         finally:
-            if found.standing is before:
-                self._ids.set_standing(found, before)
+            if found.state is before:
+                self._ids.set_state(found, before)
         # Each marker was tried once. The decision is final, whether or not every log took its marker.
         await tried
 
     def _owed(
-        self, found: TransactionalId, before: Transaction, after: Transaction, commit: bool
+        self, found: TransactionalId, before: TransactionalIdState, after: TransactionalIdState, commit: bool
     ) -> list[OwedMarker]:
         epoch = marker_epoch(before, after)
         producer_id = before.writer.producer_id
@@ -413,7 +425,7 @@ class TransactionCoordinator:
                     yield partition
 
     async def write_marker(
-        self, partition: Partition, producer: Identity, *, commit: bool, coordinator_epoch: int
+        self, partition: Partition, producer: ProducerIdentity, *, commit: bool, coordinator_epoch: int
     ) -> None:
         """Write a marker that a client sent. Returns once it is synced. Raises LogError."""
         assert self._turn is not None
@@ -441,18 +453,18 @@ class TransactionCoordinator:
     async def _time_out(self, name: str) -> None:
         try:
             async with self._ids.held(name) as found:
-                standing = found.current
-                if not standing.is_open or found.deadline > self._clock.monotonic():
+                state = found.current
+                if not state.is_open or found.deadline > self._clock.monotonic():
                     return
                 _log.warning(
                     "transactional id %s: the transaction is open for longer than its %d ms and is aborted; "
                     "%s is fenced",
                     name,
-                    standing.timeout_ms,
-                    standing.producer,
+                    state.timeout_ms,
+                    state.producer,
                 )
-                spare = await self._spare(standing)
-                await self._end(found, standing.fence(spare=spare, now_ms=self._clock.now_ms()), commit=False)
+                spare = await self._spare(state)
+                await self._end(found, state.fence(spare=spare, now_ms=self._clock.now_ms()), commit=False)
                 self.counters.timed_out += 1
         except RequestRefused as refused:
             # Most likely the disk is full. The next check tries again.
@@ -480,9 +492,9 @@ class TransactionCoordinator:
 
     def describe(self, name: str) -> Description | None:
         found = self._ids.get(name)
-        if found is None or found.standing is None:
+        if found is None or found.state is None:
             return None
-        if found.standing.is_decided:
+        if found.state.is_decided:
             partitions = [
                 (topic.name, marker.partition)
                 for marker in self.markers.unwritten()
@@ -490,19 +502,19 @@ class TransactionCoordinator:
             ]
         else:
             partitions = [(partition.topic.name, partition.index) for partition in self._partitions(found)]
-        return Description(found.standing, sorted(partitions))
+        return Description(found.state, sorted(partitions))
 
-    def transactions(self) -> list[Transaction]:
+    def transactions(self) -> list[TransactionalIdState]:
         return [found.current for found in self._ids]
 
-    def open_transactions(self) -> list[Transaction]:
+    def open_transactions(self) -> list[TransactionalIdState]:
         """The transactions that hold readers back, oldest first."""
         unfinished = [found.current for found in self._ids if found.current.is_unfinished]
         return sorted(unfinished, key=lambda transaction: transaction.start_ms)
 
 
 class _Synced:
-    """Waits for a sync. It is an ``Unsettled``: its partition reports when the sync is done."""
+    """Waits for a sync. It is a ``PendingAppend``: its partition reports when the sync is done."""
 
     needs_sync = True
     timeout_ms = -1

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from millstream.broker.catalogue.database import CatalogueDatabase
 from millstream.broker.groups.committed_offset import OffsetToCommit
-from millstream.broker.transactions.transaction import Identity, Transaction, TxnState
+from millstream.broker.transactions.transaction import ProducerIdentity, TransactionalIdState, TxnState
 
 
 class OwedMarker(NamedTuple):
@@ -33,7 +33,7 @@ class OwedMarker(NamedTuple):
     transaction: str
 
 
-class Added(NamedTuple):
+class AddedToTransaction(NamedTuple):
     """What a producer has added to its transaction before writing to it."""
 
     partitions: frozenset[tuple[bytes, int]] = frozenset()  # by topic id and index
@@ -44,12 +44,14 @@ class Added(NamedTuple):
         return json.dumps([partitions, sorted(self.groups)])
 
 
-def _added(text: str) -> Added:
+def _added(text: str) -> AddedToTransaction:
     partitions, groups = json.loads(text)
-    return Added(frozenset((bytes.fromhex(topic), index) for topic, index in partitions), frozenset(groups))
+    return AddedToTransaction(
+        frozenset((bytes.fromhex(topic), index) for topic, index in partitions), frozenset(groups)
+    )
 
 
-NOTHING_ADDED = Added()
+NOTHING_ADDED = AddedToTransaction()
 
 Commits = Mapping[str, Sequence[OffsetToCommit]]  # by group
 
@@ -70,21 +72,21 @@ class TransactionDecisions:
         ):
             self._note(name, group, topic, partition)
 
-    def standings(self) -> Iterator[tuple[Transaction, Added]]:
+    def states(self) -> Iterator[tuple[TransactionalIdState, AddedToTransaction]]:
         """The states of the transactional ids when the broker stopped. Only before the first write."""
         for row in self._database.rows("SELECT * FROM transactions ORDER BY name"):
             (name, producer_id, epoch, timeout_ms, updated_ms, state, start_ms, previous_id, previous_epoch,
              kept_id, kept_epoch, added) = row  # fmt: skip
             yield (
-                Transaction(
+                TransactionalIdState(
                     name,
-                    Identity(producer_id, epoch),
+                    ProducerIdentity(producer_id, epoch),
                     timeout_ms,
                     updated_ms,
                     TxnState(state),
                     start_ms,
-                    Identity(previous_id, previous_epoch),
-                    Identity(kept_id, kept_epoch),
+                    ProducerIdentity(previous_id, previous_epoch),
+                    ProducerIdentity(kept_id, kept_epoch),
                 ),
                 _added(added),
             )
@@ -104,12 +106,16 @@ class TransactionDecisions:
 
     # Changes
 
-    def save(self, transaction: Transaction, added: Added) -> asyncio.Future[None]:
+    def save(self, transaction: TransactionalIdState, added: AddedToTransaction) -> asyncio.Future[None]:
         """Save the state of a transactional id."""
         return self._database.write(lambda db: _put(db, transaction, added), lambda _: None)
 
     def add_offsets(
-        self, transaction: Transaction, added: Added, group: str, commits: Sequence[OffsetToCommit]
+        self,
+        transaction: TransactionalIdState,
+        added: AddedToTransaction,
+        group: str,
+        commits: Sequence[OffsetToCommit],
     ) -> asyncio.Future[None]:
         """Add offsets that are committed if the transaction is. Those in deleted topics are left out."""
 
@@ -135,7 +141,7 @@ class TransactionDecisions:
 
     def end(
         self,
-        transaction: Transaction,
+        transaction: TransactionalIdState,
         *,
         commit: bool,
         owed: Sequence[OwedMarker],
@@ -255,7 +261,7 @@ _FORGET_OWED = (
 )
 
 
-def _put(db: sqlite3.Connection, transaction: Transaction, added: Added) -> None:
+def _put(db: sqlite3.Connection, transaction: TransactionalIdState, added: AddedToTransaction) -> None:
     # Not INSERT OR REPLACE, which deletes the row first, and the pending offsets with it.
     db.execute(
         "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "

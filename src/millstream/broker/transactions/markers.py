@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from millstream.broker.topics.partition import AppendTurn, HostedTopic, Partition
+from millstream.broker.topics.partition import AppendTurn, LocalTopic, Partition
 from millstream.broker.topics.syncing import Syncer
 from millstream.broker.transactions.decisions import OwedMarker, TransactionDecisions
 from millstream.core.clock import Clock
@@ -45,8 +45,8 @@ class _Group:
         self.complete = complete  # called once every marker is written
 
 
-class _Owed:
-    """One marker that is being written. It is an ``Unsettled``: its partition reports the result."""
+class _MarkerWrite:
+    """One marker that is being written. It is a ``PendingAppend``: its partition reports the result."""
 
     __slots__ = ("_markers", "group", "is_recorded", "marker", "offset", "partition", "since", "was_tried")
 
@@ -74,15 +74,15 @@ class Markers:
     """All owed markers of one broker. Lives on the server's loop."""
 
     def __init__(
-        self, decisions: TransactionDecisions, hosted: Mapping[TopicKey, HostedTopic], clock: Clock
+        self, decisions: TransactionDecisions, hosted: Mapping[TopicKey, LocalTopic], clock: Clock
     ) -> None:
         self._decisions = decisions
         self._hosted = hosted
         self._clock = clock
         self._turn: AppendTurn | None = None
         self._syncer: Syncer | None = None
-        self._failed: list[_Owed] = []  # to be retried
-        self._written: list[_Owed] = []  # their rows can be deleted once the log is synced past them
+        self._failed: list[_MarkerWrite] = []  # to be retried
+        self._written: list[_MarkerWrite] = []  # their rows can be deleted once the log is synced past them
         self._retry_at = self._forget_at = 0.0
 
     def start(self, turn: AppendTurn, syncer: Syncer) -> None:
@@ -123,7 +123,7 @@ class Markers:
             return
         group = _Group(len(owed), attempted, complete)
         for marker in owed:
-            self._try(_Owed(self, marker, group, is_recorded=is_recorded))
+            self._try(_MarkerWrite(self, marker, group, is_recorded=is_recorded))
 
     def unwritten(self) -> list[OwedMarker]:
         """The markers that could not be written yet."""
@@ -145,7 +145,7 @@ class Markers:
             self._forget_at = now + FORGET_EVERY
             self._forget_synced(now)
 
-    def _try(self, owed: _Owed) -> None:
+    def _try(self, owed: _MarkerWrite) -> None:
         marker = owed.marker
         if not self.is_due(marker):
             self._done(owed)
@@ -169,11 +169,11 @@ class Markers:
         owed.partition = partition
         partition.unsettled.append((owed, 0))
 
-    def written(self, owed: _Owed) -> None:
+    def written(self, owed: _MarkerWrite) -> None:
         owed.since = self._clock.monotonic()
         self._done(owed)
 
-    def failed(self, owed: _Owed, failure: LogError) -> None:
+    def failed(self, owed: _MarkerWrite, failure: LogError) -> None:
         if not owed.was_tried:
             _log.warning(
                 "transactional id %s is %s, but partition %d of topic %s can't be told yet: %s",
@@ -187,7 +187,7 @@ class Markers:
         self._failed.append(owed)
         self._was_tried(owed)
 
-    def _done(self, owed: _Owed) -> None:
+    def _done(self, owed: _MarkerWrite) -> None:
         """The marker is written, or is no longer due."""
         if owed.is_recorded:
             self._written.append(owed)
@@ -197,7 +197,7 @@ class Markers:
         if group.unwritten == 0:
             group.complete()
 
-    def _was_tried(self, owed: _Owed) -> None:
+    def _was_tried(self, owed: _MarkerWrite) -> None:
         if not owed.was_tried:
             owed.was_tried = True
             owed.group.unattempted -= 1

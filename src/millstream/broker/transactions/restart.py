@@ -1,10 +1,10 @@
 """Restart: settle the transactions that the last process left, before any client is served.
 
-1. An owed marker is written if, and only if, the transaction that it ends is still open in that partition;
-   its first offset identifies it. The rows of all other owed markers are deleted at once, not lazily: from
-   now on another transaction could begin at that same offset.
-2. A transaction that is open in a log continues if some transactional id has its producer.
-3. Any other open transaction has no producer that could end it, and is aborted.
+1. A marker that is still owed is written only if the transaction that it ends is still open in its partition.
+   The transaction is identified by its first offset. The rows of all other owed markers are deleted
+   immediately, because a new transaction could soon begin at the same offset.
+2. A transaction that is open in a log continues if a transactional id still has its producer.
+3. Any other open transaction is aborted, because no producer is left that could end it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from millstream.broker.topics.partition import AppendTurn, HostedTopic
+from millstream.broker.topics.partition import AppendTurn, LocalTopic
 from millstream.broker.transactions.decisions import OwedMarker, TransactionDecisions
 from millstream.broker.transactions.markers import Markers
-from millstream.broker.transactions.transaction import Identity
+from millstream.broker.transactions.transaction import ProducerIdentity
 from millstream.broker.transactions.transactional_ids import TransactionalId, TransactionalIds
 from millstream.wire.frame import TopicKey
 
@@ -26,12 +26,12 @@ def resume_transactions(
     ids: TransactionalIds,
     decisions: TransactionDecisions,
     markers: Markers,
-    hosted: Mapping[TopicKey, HostedTopic],
+    hosted: Mapping[TopicKey, LocalTopic],
     turn: AppendTurn,
 ) -> None:
     """Settle all transactions; see the module's description."""
-    for standing, added in decisions.standings():
-        ids.add(standing, added)
+    for state, added in decisions.states():
+        ids.add(state, added)
     _write_owed(ids, decisions, markers)
     turn.write()
     orphans = _adopt_open(ids, markers, hosted)
@@ -40,7 +40,7 @@ def resume_transactions(
             topic = hosted.get(topic_id)
             if topic is not None and index < len(topic.partitions):
                 found.logs[topic.partitions[index].log] = None
-        ids.set_standing(found, found.current)
+        ids.set_state(found, found.current)
     if orphans:
         _log.warning(
             "%d transactions are open in the logs, but belong to no transactional id; they are aborted",
@@ -72,11 +72,11 @@ def _write_owed(ids: TransactionalIds, decisions: TransactionDecisions, markers:
 def _finish(
     ids: TransactionalIds, markers: Markers, found: TransactionalId, owed: Sequence[OwedMarker]
 ) -> None:
-    markers.write(owed, complete=lambda: ids.set_standing(found, found.current.completed()))
+    markers.write(owed, complete=lambda: ids.set_state(found, found.current.completed()))
 
 
 def _adopt_open(
-    ids: TransactionalIds, markers: Markers, hosted: Mapping[TopicKey, HostedTopic]
+    ids: TransactionalIds, markers: Markers, hosted: Mapping[TopicKey, LocalTopic]
 ) -> list[OwedMarker]:
     """Assign the transactions that are open in the logs to their transactional ids. Returns the markers that
     abort those of no id."""
@@ -89,7 +89,7 @@ def _adopt_open(
             for producer_id, open_there in partition.log.open_transactions().items():
                 if markers.holds(topic.id_bytes, partition.index, producer_id):
                     continue
-                found = writers.get(Identity(producer_id, open_there.epoch))
+                found = writers.get(ProducerIdentity(producer_id, open_there.epoch))
                 if found is None:
                     first_offset, epoch = open_there.first_offset, open_there.epoch
                     orphans.append(
@@ -98,5 +98,5 @@ def _adopt_open(
                     continue
                 found.logs[partition.log] = None
                 if not found.current.is_open:
-                    found.standing = found.current.begin(open_there.started_ms)
+                    found.state = found.current.begin(open_there.started_ms)
     return orphans

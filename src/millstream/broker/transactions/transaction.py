@@ -2,10 +2,10 @@
 
 Rules
 -----
-1. A ``Transaction`` is the standing of one transactional id: its producer, its state and its times. It is
-   immutable. Every method returns the id's next standing, or raises ``RequestRefused`` with Kafka's error
-   code. The caller stores the next standing and applies it once it is durable, so a failed write leaves
-   everything as it was.
+1. A ``TransactionalIdState`` is immutable: the producer of one transactional id, the state of its
+   transaction, and its times. Every method returns the id's next state, or raises ``RequestRefused`` with
+   Kafka's error code. The caller stores the next state and applies it once it is durable, so a failed write
+   leaves everything as it was.
 2. ``state`` changes only along ``TRANSITIONS``.
 3. An identity (producer id and epoch) that was replaced never becomes valid again.
 4. Time comes in as ``now_ms`` of the wall clock, because it is stored and outlives the process.
@@ -139,7 +139,7 @@ SECOND_PROTOCOL: Mapping[tuple[TxnState, bool, bool], EndOutcome] = {
 _DECIDED = (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """The producer id and epoch that a producer sends with every request."""
 
     producer_id: int
@@ -149,21 +149,21 @@ class Identity(NamedTuple):
         return f"producer {self.producer_id}, epoch {self.epoch}"
 
 
-NOBODY = Identity(-1, -1)
+NOBODY = ProducerIdentity(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
-    """The standing of a transactional id; see the module's description."""
+class TransactionalIdState:
+    """What is stored of a transactional id; see the module's description."""
 
     name: str
-    producer: Identity
+    producer: ProducerIdentity
     timeout_ms: int
     updated_ms: int
     state: TxnState = TxnState.EMPTY
     start_ms: int = -1  # of the last transaction begun
-    previous: Identity = NOBODY  # the producer's identity before its own last request replaced it
-    kept: Identity = NOBODY  # the identity that wrote the records of a kept transaction
+    previous: ProducerIdentity = NOBODY  # the producer's identity before its own last request replaced it
+    kept: ProducerIdentity = NOBODY  # the identity that wrote the records of a kept transaction
 
     @property
     def is_open(self) -> bool:
@@ -184,7 +184,7 @@ class Transaction:
         return self.is_open or self.is_decided
 
     @property
-    def writer(self) -> Identity:
+    def writer(self) -> ProducerIdentity:
         """The identity that the open transaction's records have in the logs."""
         return self.kept if self.kept != NOBODY else self.producer
 
@@ -195,7 +195,7 @@ class Transaction:
 
     # Requests of the producer
 
-    def check(self, producer: Identity) -> None:
+    def check(self, producer: ProducerIdentity) -> None:
         """Raise RequestRefused unless this producer may add to the transaction now."""
         if producer != self.producer:
             raise self._wrong_producer(producer)
@@ -207,16 +207,16 @@ class Transaction:
                 f"{self.name}: a prepared transaction was kept; commit or abort it before writing",
             )
 
-    def begin(self, now_ms: int) -> Transaction:
+    def begin(self, now_ms: int) -> TransactionalIdState:
         """Add to the open transaction, or begin one."""
         if self.state is TxnState.ONGOING:
             return self
         return self._transition(TxnState.ONGOING, start_ms=now_ms, updated_ms=now_ms)
 
     def end(
-        self, producer: Identity, *, commit: bool, second_protocol: bool, spare: int, now_ms: int
-    ) -> Transaction:
-        """The standing after the producer ended its transaction; ``self`` if it had already ended."""
+        self, producer: ProducerIdentity, *, commit: bool, second_protocol: bool, spare: int, now_ms: int
+    ) -> TransactionalIdState:
+        """The state after the producer ended its transaction; ``self`` if it had already ended."""
         is_retry = second_protocol and producer == self.previous
         if producer != self.producer and not is_retry:
             raise self._wrong_producer(producer)
@@ -245,7 +245,7 @@ class Transaction:
 
     # What fences the producer
 
-    def check_init(self, expected: Identity | None) -> bool:
+    def check_init(self, expected: ProducerIdentity | None) -> bool:
         """True if an InitProducerId that names its producer's identity (KIP-360) is a retry of one that was
         answered. Raises RequestRefused if the producer is fenced."""
         if expected is None or expected == self.producer:
@@ -254,8 +254,10 @@ class Transaction:
             return True
         raise RequestRefused(PRODUCER_FENCED, f"{self.name} has another producer now, not {expected}")
 
-    def init(self, expected: Identity | None, *, timeout_ms: int, spare: int, now_ms: int) -> Transaction:
-        """The standing with a new producer, or with the same one after an error, which it proves with
+    def init(
+        self, expected: ProducerIdentity | None, *, timeout_ms: int, spare: int, now_ms: int
+    ) -> TransactionalIdState:
+        """The state with a new producer, or with the same one after an error, which it proves with
         ``expected``. An open transaction has to be aborted first (``fence``)."""
         if self.is_decided:
             raise RequestRefused(CONCURRENT_TRANSACTIONS, f"{self.name}: its last transaction is being ended")
@@ -268,8 +270,8 @@ class Transaction:
             updated_ms=now_ms,
         )
 
-    def keep(self, expected: Identity | None, *, spare: int, now_ms: int) -> Transaction:
-        """The standing with a new producer that keeps the open transaction, in order to end it."""
+    def keep(self, expected: ProducerIdentity | None, *, spare: int, now_ms: int) -> TransactionalIdState:
+        """The state with a new producer that keeps the open transaction, in order to end it."""
         if not self.is_two_phase:
             raise RequestRefused(
                 INVALID_TXN_STATE,
@@ -283,7 +285,7 @@ class Transaction:
             updated_ms=now_ms,
         )
 
-    def fence(self, *, spare: int, now_ms: int) -> Transaction:
+    def fence(self, *, spare: int, now_ms: int) -> TransactionalIdState:
         """Abort the open transaction on behalf of the broker, not of its producer. The epoch advances by two:
         with one, a late request of the producer would look like a retry."""
         return self._transition(
@@ -295,26 +297,26 @@ class Transaction:
 
     # After the decision
 
-    def completed(self) -> Transaction:
-        """The standing once every marker is written."""
+    def completed(self) -> TransactionalIdState:
+        """The state once every marker is written."""
         state = TxnState.COMPLETE_COMMIT if self.state is TxnState.PREPARE_COMMIT else TxnState.COMPLETE_ABORT
         return self._transition(state, kept=NOBODY)
 
-    def died(self) -> Transaction:
+    def died(self) -> TransactionalIdState:
         return self._transition(TxnState.DEAD)
 
-    def _transition(self, state: TxnState, **changes: object) -> Transaction:
+    def _transition(self, state: TxnState, **changes: object) -> TransactionalIdState:
         assert state in TRANSITIONS[self.state], f"{self.name}: {self.state.value} to {state.value}"
         return replace(self, state=state, **changes)  # type: ignore[arg-type]
 
     @staticmethod
-    def _after(producer: Identity, steps: int, spare: int) -> Identity:
+    def _after(producer: ProducerIdentity, steps: int, spare: int) -> ProducerIdentity:
         if producer.epoch + steps <= LAST_EPOCH:
-            return Identity(producer.producer_id, producer.epoch + steps)
+            return ProducerIdentity(producer.producer_id, producer.epoch + steps)
         assert spare >= 0
-        return Identity(spare, 0)
+        return ProducerIdentity(spare, 0)
 
-    def _wrong_producer(self, producer: Identity) -> RequestRefused:
+    def _wrong_producer(self, producer: ProducerIdentity) -> RequestRefused:
         if producer.producer_id != self.producer.producer_id:
             return RequestRefused(
                 INVALID_PRODUCER_ID_MAPPING,
@@ -325,7 +327,7 @@ class Transaction:
         )
 
 
-def marker_epoch(before: Transaction, after: Transaction) -> int:
+def marker_epoch(before: TransactionalIdState, after: TransactionalIdState) -> int:
     """The epoch of the markers for the change from ``before``, with an open transaction, to ``after``: the
     highest epoch so far of the producer id that wrote the records."""
     writer = before.writer
@@ -336,6 +338,6 @@ def marker_epoch(before: Transaction, after: Transaction) -> int:
     return min(writer.epoch + 1, _MARKER_EPOCH)
 
 
-def first_standing(name: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """The standing of a transactional id that was never used."""
-    return Transaction(name, Identity(producer_id, 0), timeout_ms, now_ms)
+def first_state(name: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionalIdState:
+    """The state of a transactional id that was never used."""
+    return TransactionalIdState(name, ProducerIdentity(producer_id, 0), timeout_ms, now_ms)

@@ -1,5 +1,5 @@
 """Work on the logs that the clock asks for: retention, checkpoints, backups, archiving, compaction. It also
-tells which logs have stopped. ``broker.housekeeping`` decides when each runs. May import ``core``, ``log``,
-``broker.catalogue``, ``broker.outlook`` and ``broker.topics``. Start with ``maintenance``, then ``archiving``
+reports which logs have stopped. ``broker.housekeeping`` decides when each runs. May import ``core``, ``log``,
+``broker.catalogue``, ``broker.horizon`` and ``broker.topics``. Start with ``maintenance``, then ``archiving``
 and ``compacting``.
 """

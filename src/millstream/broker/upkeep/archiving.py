@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.broker.topics.segment_threads import SegmentThreads
 from millstream.broker.topics.syncing import Syncer
 from millstream.broker.topics.threads import Threads
@@ -49,7 +49,7 @@ from millstream.log.partition import PartitionLog
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Arrived = Callable[[ArchiveRead | LogError], None]
+OnArchiveRead = Callable[[ArchiveRead | LogError], None]
 
 _MARK = "millstream-archive.json"
 _AHEAD_THREADS = 2
@@ -81,7 +81,7 @@ class Archiving:
         self._ahead = Threads(_AHEAD_THREADS, "millstream-ahead")
         self.blocks = Blocks(self.store, config.millstream_archive_cache_bytes, self._ahead)
         self._reader = ArchiveReader(self.blocks, clock.monotonic)
-        self._reading: dict[tuple[PartitionLog, int, int, bool], list[Arrived]] = {}
+        self._reading: dict[tuple[PartitionLog, int, int, bool], list[OnArchiveRead]] = {}
         self._pace = Pace(clock)
         self._complaints = RateLimited(_log)
         self.is_away = False
@@ -103,11 +103,11 @@ class Archiving:
         if not all(came_back):
             _log.warning("the archive %s does not answer; the broker shuts down without it", self.store.url)
 
-    def prefix(self, topic: HostedTopic) -> str:
+    def prefix(self, topic: LocalTopic) -> str:
         """The path of a topic's objects. The id in it keeps apart topics that had the same name."""
         return f"{self._catalogue.cluster_id}/{topic.name}-{topic.id.hex}"
 
-    def to_remove(self, topic: HostedTopic) -> tuple[str, int]:
+    def to_remove(self, topic: LocalTopic) -> tuple[str, int]:
         """The prefix of a topic that is about to be deleted, or "" if the archive has nothing of it, and when
         its objects may be removed."""
         logs = [partition.log for partition in topic.partitions]
@@ -297,7 +297,7 @@ class Archiving:
     # Reading
 
     def read(
-        self, log: PartitionLog, offset: int, max_bytes: int, *, committed: bool, arrived: Arrived
+        self, log: PartitionLog, offset: int, max_bytes: int, *, committed: bool, arrived: OnArchiveRead
     ) -> None:
         """Read batches that are only in the archive.
 

@@ -25,8 +25,8 @@ from millstream.core.clock import Clock
 from millstream.core.config import BrokerConfig
 from millstream.core.errors import LogError
 from millstream.log.compaction.child import Child
-from millstream.log.compaction.compaction import Dirt
-from millstream.log.compaction.single_pass import DamagedLog, Finished, PassInput, SegmentGroup, compact
+from millstream.log.compaction.compaction import Dirtiness
+from millstream.log.compaction.single_pass import DamagedLog, PassInput, PassResult, SegmentGroup, compact
 from millstream.log.disk_failures import PASSING, fail
 from millstream.log.partition import PartitionLog
 
@@ -86,13 +86,13 @@ class Cleaner:
                 while config.log_cleaner_enable and not self._stopping and await self._clean_one():
                     pass
             except Exception:
-                _log.exception("compaction failed unexpectedly; it goes on")
+                _log.exception("compaction failed unexpectedly; it continues")
             looked = clock.monotonic()
 
     async def _clean_one(self) -> bool:
         """Compact the dirtiest log that is due. False if none is."""
         now_ms = self._clock.now_ms()
-        due: list[tuple[float, Partition, Dirt]] = []
+        due: list[tuple[float, Partition, Dirtiness]] = []
         for partition in self._partitions():
             log = partition.log
             if "compact" not in log.config.cleanup_policy or log.failed is not None:
@@ -114,7 +114,7 @@ class Cleaner:
                 return True
         return False
 
-    def _look(self, partition: Partition, now_ms: int) -> Dirt:
+    def _look(self, partition: Partition, now_ms: int) -> Dirtiness:
         log = partition.log
         log.roll_by_time(now_ms)
         if log.wants_sync:
@@ -124,7 +124,7 @@ class Cleaner:
                 self._syncer.sync(partition)  # sealed segments are compacted once they are synced
         return log.compaction.look(now_ms)
 
-    async def _clean(self, partition: Partition, dirt: Dirt) -> bool:
+    async def _clean(self, partition: Partition, dirt: Dirtiness) -> bool:
         """Do one pass over a log. True if it finished."""
         log, clock, config = partition.log, self._clock, self._config()
         started = clock.monotonic()
@@ -132,11 +132,11 @@ class Cleaner:
         if job is None:
             return False
         self.is_busy = True
-        events: Generator[SegmentGroup | Finished, None, None] | None = None
+        events: Generator[SegmentGroup | PassResult, None, None] | None = None
         try:
             events = self._events(partition, job)
             while (event := await self._in_thread(next, events, None)) is not None:
-                if isinstance(event, Finished):
+                if isinstance(event, PassResult):
                     await self._finish(partition, event, clock.monotonic() - started)
                     return True
                 if partition.log is not log:
@@ -160,7 +160,9 @@ class Cleaner:
             await self._in_thread(_end, events, log)
         return False
 
-    def _events(self, partition: Partition, job: PassInput) -> Generator[SegmentGroup | Finished, None, None]:
+    def _events(
+        self, partition: Partition, job: PassInput
+    ) -> Generator[SegmentGroup | PassResult, None, None]:
         if partition.in_memory:
             return compact(partition.log.pool.files, job)
         self._child = Child(job, self._config().log_cleaner_io_max_bytes_per_second)
@@ -203,7 +205,7 @@ class Cleaner:
         """True unless the topic was deleted meanwhile."""
         return partition.log.failed is None and partition in partition.topic.partitions
 
-    async def _finish(self, partition: Partition, finished: Finished, seconds: float) -> None:
+    async def _finish(self, partition: Partition, finished: PassResult, seconds: float) -> None:
         log = partition.log
         log.compaction.finished(finished, self._clock.now_ms())
         await self._in_thread(log.compaction.save)
@@ -244,7 +246,7 @@ class Cleaner:
         )
 
 
-def _end(events: Generator[SegmentGroup | Finished, None, None] | None, log: PartitionLog) -> None:
+def _end(events: Generator[SegmentGroup | PassResult, None, None] | None, log: PartitionLog) -> None:
     if events is not None:
         events.close()
     if log.failed is None:

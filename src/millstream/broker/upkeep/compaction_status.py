@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.partition import LocalTopic
 
 
-def compaction_state(topic: HostedTopic) -> str:
+def compaction_state(topic: LocalTopic) -> str:
     """The sentence about a topic; empty if it is not compacted."""
     logs = [partition.log for partition in topic.partitions]
     logs = [log for log in logs if "compact" in log.config.cleanup_policy]

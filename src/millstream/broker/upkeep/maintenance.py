@@ -12,8 +12,8 @@ from pathlib import Path
 
 from millstream.broker.catalogue.backup import BackupClock, back_up_or_complain
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.horizon.watch import Watch
-from millstream.broker.topics.hosted import HostedTopics
+from millstream.broker.horizon.watch import HorizonWatch
+from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.logs import TopicLogs
 from millstream.broker.topics.pacing import yield_if_due
 from millstream.broker.topics.syncing import Syncer
@@ -30,9 +30,9 @@ class Maintenance:
     def __init__(
         self,
         catalogue: Catalogue,
-        topics: HostedTopics,
+        topics: LocalTopics,
         logs: TopicLogs,
-        watch: Watch,
+        watch: HorizonWatch,
         clock: Clock,
         config: Callable[[], BrokerConfig],
     ) -> None:
@@ -52,7 +52,7 @@ class Maintenance:
             log = partition.log
             if log.failed is None:
                 log.expire_producers(self._clock.now_ms(), self._config().producer_id_expiration_ms)
-                with contextlib.suppress(LogFailed):  # it has logged why; go on with the other logs
+                with contextlib.suppress(LogFailed):  # it has logged why; continue with the other logs
                     log.apply_retention(self._clock.now_ms())
             started = await yield_if_due(started)
 

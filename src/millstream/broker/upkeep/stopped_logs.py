@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.core.units import count
 
 _NAMED = 20  # partitions that are listed one by one
@@ -30,12 +30,12 @@ def not_ready_because(stopped: list[Partition]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def stopped_state(topic: HostedTopic) -> str:
+def stopped_state(topic: LocalTopic) -> str:
     """The partitions of a topic that take no writes, and why; empty if there are none."""
     return _told((partition.index, str(partition.log.failed or "")) for partition in topic.partitions)
 
 
-def uncompacted_state(topic: HostedTopic) -> str:
+def uncompacted_state(topic: LocalTopic) -> str:
     """The partitions of a topic that are no longer compacted, and why; empty if there are none."""
     return _told((partition.index, partition.log.compaction.uncleanable) for partition in topic.partitions)
 

@@ -35,7 +35,7 @@ from millstream.cli.run.options import (
     milliseconds,
     position,
 )
-from millstream.cli.run.progress import ProgressOption, Shown, Totals
+from millstream.cli.run.progress import ProgressFormat, ProgressOption, Totals
 from millstream.cli.run.restart import MaxRestartsOption, Restart, RestartOption, Restarts
 from millstream.cli.terminal.help import App, examples
 from millstream.cli.terminal.options import connected, pairs
@@ -66,7 +66,7 @@ app = App()
             "millstream run fraud.py --from @-1d --output-prefix replay-",
             "a copy over the last day that writes to other topics, and ends",
         ),
-        ("millstream run fraud.py --rebuild", "rebuild its views, swap them in, and go on"),
+        ("millstream run fraud.py --rebuild", "rebuild its views, swap them in, and continue"),
     )
 )
 @connected
@@ -95,7 +95,7 @@ def run(
     ui: UiOption = False,
     restart: RestartOption = Restart.NEVER,
     max_restarts: MaxRestartsOption = 10,
-    progress: ProgressOption = Shown.LINE,
+    progress: ProgressOption = ProgressFormat.LINE,
     name: NameOption = None,
 ) -> int:
     """Run a pipeline on Spark until Ctrl-C, and print a line for each batch.
@@ -141,7 +141,7 @@ def run(
         on_trouble=note,
     )
     engine = Engine(master, pairs(spark or (), "--spark"), ui)
-    if progress is Shown.JSON:
+    if progress is ProgressFormat.JSON:
         # Everything meant for people goes to standard error, including a pipeline's own print().
         context.with_resource(redirect_stdout(sys.stderr))
 

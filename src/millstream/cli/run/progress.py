@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from millstream.pipeline.run.reporting.progress import BatchProgress
 
 
-class Shown(StrEnum):
+class ProgressFormat(StrEnum):
     LINE = "line"
     JSON = "json"
 
 
 ProgressOption = Annotated[
-    Shown,
+    ProgressFormat,
     typer.Option(
         "--progress",
         metavar="line|json",
@@ -33,7 +33,7 @@ ProgressOption = Annotated[
 class Totals:
     """Prints every batch that read or wrote something, and adds up the totals."""
 
-    def __init__(self, shown: Shown = Shown.LINE) -> None:
+    def __init__(self, shown: ProgressFormat = ProgressFormat.LINE) -> None:
         self.batches = self.rows = self.rejected = 0
         self._shown = shown
         self._out = sys.stdout  # kept, because sys.stdout is redirected to standard error later (JSON)
@@ -50,7 +50,7 @@ class Totals:
         self.rejected += progress.rejected
         if not progress.rows_in and not any(progress.rows_out.values()):
             return
-        if self._shown is Shown.JSON:
+        if self._shown is ProgressFormat.JSON:
             print(json.dumps(progress.as_json(), ensure_ascii=False), file=self._out, flush=True)
         else:
             width = shutil.get_terminal_size().columns if self._out.isatty() else None

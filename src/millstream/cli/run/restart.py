@@ -71,10 +71,10 @@ def helps(error: MillstreamError, *, ran: bool) -> bool:
     file is correct as far as Spark can tell.
     """
     from millstream.pipeline.run.delivery.ledger import LedgerProblem
-    from millstream.pipeline.run.delivery.transactions import TakenOver
+    from millstream.pipeline.run.delivery.transactions import JobTakenOver
     from millstream.views.views import ViewsRebuilt
 
-    if isinstance(error, ConfigError | DataLoss | LedgerProblem | TakenOver | ViewsRebuilt):
+    if isinstance(error, ConfigError | DataLoss | LedgerProblem | JobTakenOver | ViewsRebuilt):
         return False
     if "DataLoss:" in str(error):  # raised in one of Spark's processes, so the type is lost
         return False

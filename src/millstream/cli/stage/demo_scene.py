@@ -10,7 +10,7 @@ from datetime import datetime
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.text.position import TopicPartition
 from millstream.examples.example import Event
 from millstream.examples.feed import Feed, now_ms
@@ -62,7 +62,9 @@ class Alerts(threading.Thread):
         super().__init__(name="alerts", daemon=True)
         with Admin(connection) as admin:
             partitions = admin.topics()[ALERTS]
-        self._reader = Reader(connection, {TopicPartition(ALERTS, number): 0 for number in range(partitions)})
+        self._reader = PartitionReader(
+            connection, {TopicPartition(ALERTS, number): 0 for number in range(partitions)}
+        )
         self._ended = threading.Event()
         self.seen: list[Seen] = []
         self.recent: deque[Seen] = deque(maxlen=8)  # the first alert of each card and rule

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli.stage.example_panel import ExamplePicture, display, ending
-from millstream.cli.stage.stage import Enough, Stage, remove
+from millstream.cli.stage.stage import Stage, StoppedByUser, remove
 from millstream.cli.terminal.signals import Interrupts
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.librdkafka.produce import send_one
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import ConfigError
@@ -63,7 +63,7 @@ def play(
             if home is not None:
                 stage.look_around()
                 stage.stay()
-        except Enough:
+        except StoppedByUser:
             print("the example was stopped", flush=True)
             return 0
     return 0 if good else 1
@@ -76,7 +76,7 @@ class ResultReader(threading.Thread):
         super().__init__(name="reader of results", daemon=True)
         with Admin(connection) as admin:
             places = admin.partitions(topics)
-        self._reader = Reader(connection, dict.fromkeys(places, 0))
+        self._reader = PartitionReader(connection, dict.fromkeys(places, 0))
         self._ended = threading.Event()
         self.error: Exception | None = None
         self.rows: dict[str, list[dict[str, Any]]] = {topic: [] for topic in topics}
@@ -293,7 +293,7 @@ def leave_nothing(connection: Connection, topics: Sequence[str], job: str, *, jo
 def _others_tell(connection: Connection, admin: Admin, job: str) -> bool:
     bounds = admin.bounds(admin.partitions([STATUS_TOPIC]))
     filled = {place: found for place, found in bounds.items() if found.start < found.end}
-    reader = Reader(
+    reader = PartitionReader(
         connection,
         {place: found.start for place, found in filled.items()},
         {place: found.end for place, found in filled.items()},

@@ -36,7 +36,7 @@ _LOOK_EVERY = 0.5  # seconds between looks at what takes a moment to read
 P = TypeVar("P", bound=Picture)
 
 
-class Enough(Exception):
+class StoppedByUser(Exception):
     """The user has pressed Ctrl-C."""
 
 
@@ -176,7 +176,7 @@ class Stage(Generic[P]):
     def breathe(self) -> None:
         """Wait 0.1 s: update the picture, show it, and check for Ctrl-C and failures."""
         if self.interrupts:
-            raise Enough
+            raise StoppedByUser
         for part in self._parts:
             if part.error is not None:
                 raise MillstreamError(f"the {part.name} failed: {part.error}")

@@ -1,4 +1,4 @@
-"""Turns Ctrl-C and SIGTERM into a flag that loops check, so that commands can end in order."""
+"""Turns Ctrl-C and SIGTERM into a flag that loops check, so that commands can end cleanly."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _OFFSETS_OF_MANY = 8  # the first version of OffsetFetch for several groups; Kaf
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class SurveyedGroup:
     """A group. The ``commits`` of a share group are its start offsets, and ``unfinished`` says how many
     records it has not finished."""
 
@@ -48,13 +48,13 @@ class Surveyed:
         return {place.topic for place in (*self.commits, *read)}
 
 
-def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, Surveyed]:
+def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, SurveyedGroup]:
     """Describe the groups of a list. Groups that can't be described now are left out: deleted since they
     were listed, moving to another coordinator, not authorised, of another kind, or without a name."""
     cluster = Cluster(connection, patience=connection.patience)
     kinds = {group.name: group.kind for group in listed if group.name}
 
-    def ask() -> dict[str, Surveyed]:
+    def ask() -> dict[str, SurveyedGroup]:
         found = {}
         for link, names in cluster.by_coordinator(kinds).items():
             consumer = [name for name in names if kinds[name] == "consumer"]
@@ -70,11 +70,11 @@ def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, 
             offsets = dict(chain(*(share_offsets_of(link, some) for some in _parts(share))))
             for name in names:
                 if name in infos and name in commits:
-                    found[name] = Surveyed(infos[name], commits[name])
+                    found[name] = SurveyedGroup(infos[name], commits[name])
                 elif name in infos and name in offsets:
                     starts = {place: Committed(at.start) for place, at in offsets[name].items()}
                     unfinished = {place: at.unfinished for place, at in offsets[name].items()}
-                    found[name] = Surveyed(infos[name], starts, unfinished)
+                    found[name] = SurveyedGroup(infos[name], starts, unfinished)
         return found
 
     try:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from millstream.client.librdkafka.admin import Admin, Problems
 from millstream.client.protocol.sizes import LogDir, log_dirs, partition_sizes
 from millstream.client.text.position import Bounds, TopicPartition
-from millstream.core.horizon import Growing, Retained, seconds_until_full
+from millstream.core.horizon import LogGrowth, TopicRetention, seconds_until_full
 
 WINDOW_MS = 10 * 60 * 1000
 _OVERLOAD = "millstream.overload.state"
@@ -90,7 +90,7 @@ class Horizon:
     sizes: Mapping[TopicPartition, int]
     bounds: Mapping[TopicPartition, Bounds]
     writing: Mapping[TopicPartition, WriteRate]
-    keepings: Mapping[str, Retained]
+    keepings: Mapping[str, TopicRetention]
     oldest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)  # only partitions that have records
     problems: Mapping[TopicPartition, str] = field(default_factory=dict)  # why some of it is not known
 
@@ -105,7 +105,7 @@ def look_ahead(admin: Admin, now_ms: int) -> Horizon:
     written = writing(admin, bounds, sizes, now_ms, problems)
     oldest = admin.first_since(dict.fromkeys(bounds, 0), problems=problems)
     settings = _settings(admin, {place.topic for place in places})
-    keepings = {name: Retained.of(values) for name, values in settings.items()}
+    keepings = {name: TopicRetention.of(values) for name, values in settings.items()}
     by_topic: dict[str, list[TopicPartition]] = {}
     for place in places:
         by_topic.setdefault(place.topic, []).append(place)
@@ -158,9 +158,9 @@ def writing(
     return found
 
 
-def retention_of(admin: Admin, topics: set[str]) -> dict[str, Retained]:
+def retention_of(admin: Admin, topics: set[str]) -> dict[str, TopicRetention]:
     """The retention of each topic."""
-    return {name: Retained.of(values) for name, values in _settings(admin, topics).items()}
+    return {name: TopicRetention.of(values) for name, values in _settings(admin, topics).items()}
 
 
 def _settings(admin: Admin, topics: set[str]) -> dict[str, dict[str, str | None]]:
@@ -171,12 +171,12 @@ def _settings(admin: Admin, topics: set[str]) -> dict[str, dict[str, str | None]
 
 
 def _disk(
-    directory: LogDir, written: Mapping[TopicPartition, WriteRate], keepings: Mapping[str, Retained]
+    directory: LogDir, written: Mapping[TopicPartition, WriteRate], keepings: Mapping[str, TopicRetention]
 ) -> DiskHorizon:
     growing = []
     for place, size in directory.sizes.items():
         rate = written[place].sustained_bytes_per_second if place in written else 0.0
         if rate:
-            growing.append(Growing(rate, keepings[place.topic].room(size, rate)))
+            growing.append(LogGrowth(rate, keepings[place.topic].room(size, rate)))
     free = directory.free or 0
     return DiskHorizon(directory.broker, directory.path, free, seconds_until_full(free, growing))

@@ -21,10 +21,10 @@ from millstream.client.protocol.share_groups import ShareOffsets
 from millstream.client.protocol.sizes import log_dirs, partition_sizes
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.core.errors import RequestFailed
-from millstream.core.horizon import ReaderPace, Retained, seconds_to_loss
+from millstream.core.horizon import ReaderPace, TopicRetention, seconds_to_loss
 
 _LOSSES = "millstream.losses"
-_NO_RETENTION = Retained()
+_NO_RETENTION = TopicRetention()
 UNKNOWN = Bounds(-1, -1)  # of a partition that could not be queried
 
 
@@ -59,7 +59,7 @@ class Lag:
     member: str | None
     oldest_ms: int | None
     newest_ms: int | None = None
-    keeping: Retained = _NO_RETENTION
+    keeping: TopicRetention = _NO_RETENTION
     writing: WriteRate = NOT_WRITTEN
     read_per_second: float = 0.0
     problem: str = ""  # why some of it is not known
@@ -176,7 +176,7 @@ def with_progress(admin: Admin, group: str, lags: list[Lag], passed: float) -> l
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class GroupLoss:
     """Records that were deleted before a group had committed them: from ``first_offset`` up to
     ``next_offset``, written from ``first_ms`` to ``last_ms`` (-1: not known), deleted by ``lost_ms``.
     ``total`` also counts what the group missed in the partition before that."""
@@ -194,7 +194,7 @@ class Missed:
         return self.next_offset - self.first_offset
 
 
-def missed_by(admin: Admin, group: str) -> list[Missed] | None:
+def missed_by(admin: Admin, group: str) -> list[GroupLoss] | None:
     """What a group missed, as millstream's broker has recorded it. None on Apache Kafka, which records
     nothing: there, only what is missing at the moment is known (``Lag.lost``)."""
     try:
@@ -205,9 +205,9 @@ def missed_by(admin: Admin, group: str) -> list[Missed] | None:
     if entries is None:
         return None
     return [
-        Missed(
+        GroupLoss(
             TopicPartition(entry["topic"], entry["partition"]),
-            *(entry[name] for name in Missed.__dataclass_fields__ if name != "partition"),
+            *(entry[name] for name in GroupLoss.__dataclass_fields__ if name != "partition"),
         )
         for entry in sorted(entries, key=lambda entry: (entry["topic"], entry["partition"]))
     ]

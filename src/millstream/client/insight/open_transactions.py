@@ -18,7 +18,7 @@ from typing import Any
 from millstream.client.errors import refused
 from millstream.client.protocol.cluster import LATEST, TRANSACTION, Cluster
 from millstream.client.protocol.link import Link
-from millstream.client.protocol.transaction_requests import TransactionCoordinator
+from millstream.client.protocol.transaction_requests import TransactionClient
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError, RequestFailed
 from millstream.core.kafka_errors import TRANSACTIONAL_ID_NOT_FOUND, UNSUPPORTED_VERSION
@@ -37,7 +37,7 @@ _MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Stake:
+class TransactionPartition:
     """A transaction in one partition. ``start`` is the offset of its first record there, None if it has not
     written one. ``stable`` and ``end`` are how far readers of committed records and other readers get."""
 
@@ -63,7 +63,7 @@ class TransactionInfo:
     state: str
     timeout_ms: int | None
     started_ms: int | None
-    stakes: tuple[Stake, ...]
+    stakes: tuple[TransactionPartition, ...]
 
     @property
     def hangs(self) -> bool:
@@ -145,7 +145,7 @@ class OpenTransactions:
         still alive. Returns the state before."""
         before = self.describe(transactional_id)
         timeout = before.timeout_ms or 60_000
-        TransactionCoordinator(self._cluster).init(
+        TransactionClient(self._cluster).init(
             transactional_id, 60_000 if timeout == NO_TIMEOUT_MS else timeout
         )
         return before
@@ -299,7 +299,7 @@ def _info(
     for place in sorted(_places(state)):
         writer = writers.get((place, int(state.producer_id)))
         start, epoch = (None, None) if writer is None else (writer.start, writer.epoch)
-        stakes.append(Stake(place, start, epoch, *bounds[place]))
+        stakes.append(TransactionPartition(place, start, epoch, *bounds[place]))
     began = state.transaction_start_time if state.transaction_state in UNFINISHED else None
     return TransactionInfo(
         str(state.transactional_id),
@@ -313,6 +313,6 @@ def _info(
 
 
 def _hanging(writer: _Writer, bounds: dict[TopicPartition, tuple[int, int]]) -> TransactionInfo:
-    stake = Stake(writer.partition, writer.start, writer.epoch, *bounds[writer.partition])
+    stake = TransactionPartition(writer.partition, writer.start, writer.epoch, *bounds[writer.partition])
     # Its start is not known, but it began no later than its last write.
     return TransactionInfo(None, writer.producer_id, writer.epoch, "Hanging", None, writer.last_ms, (stake,))

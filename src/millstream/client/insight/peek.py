@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Self
 from millstream.client.connect import Connection
 from millstream.client.errors import refused
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
-from millstream.client.protocol.link import Fetched
+from millstream.client.protocol.link import FetchedPartition
 from millstream.client.protocol.unreadable import Unreadable, damaged, unreadable_in
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.core.errors import CorruptBatch
@@ -24,7 +24,7 @@ from millstream.records.build import Record, read_records
 from millstream.records.fetched import examined, next_offset
 from millstream.records.markers import Marker, read_marker
 
-__all__ = ["Peek", "PeekedBatch", "Record", "State", "Stretch"]
+__all__ = ["Peek", "PeekedBatch", "PeekedRange", "Record", "State"]
 
 FETCH_BYTES = 1024 * 1024
 _WAIT_MS = 500  # for records that have to come from an archive; all others come at once
@@ -44,7 +44,7 @@ class PeekedBatch(NamedTuple):
     records: list[Record]
 
 
-class Stretch(NamedTuple):
+class PeekedRange(NamedTuple):
     """What one Fetch returned. Continue at ``next_offset``; it is ``until`` if there is no more."""
 
     batches: list[PeekedBatch]
@@ -88,28 +88,28 @@ class Peek:
 
     def stretch(
         self, place: TopicPartition, first: int, until: int, most_bytes: int = FETCH_BYTES
-    ) -> Stretch:
+    ) -> PeekedRange:
         """Some of the records from ``first`` up to, not including, ``until``: at most ``most_bytes``, or
         one batch if that is larger. Offsets that no longer have a record are passed over. Records that
         can't be read are reported."""
 
-        def ask() -> Stretch:
+        def ask() -> PeekedRange:
             # Brokers report aborted transactions only to readers of committed records.
             ended = self._committed or first < self._stable_end(place)
             answer = self._fetch(place, first, most_bytes, committed=ended)
             if answer.code == OFFSET_OUT_OF_RANGE:
                 start = self._cluster.ends([place], EARLIEST)[place]
-                return Stretch([], min(start, until) if start > first else until, 0)
+                return PeekedRange([], min(start, until) if start > first else until, 0)
             if answer.code == CORRUPT_MESSAGE:
                 found = damaged(self._cluster, place, first, until)
-                return Stretch([], found.until, 0, found)
+                return PeekedRange([], found.until, 0, found)
             if answer.code:
                 raise refused(answer.code, f"reading {place} from offset {first}")
             try:
                 return _stretch(answer, first, until, ended=ended, everything=not self._committed)
             except CorruptBatch as problem:
                 found = unreadable_in(answer, place, first, problem)
-                before = Stretch([], first, len(answer.records))
+                before = PeekedRange([], first, len(answer.records))
                 if found.first > first:
                     before = _stretch(answer, first, found.first, ended=ended, everything=not self._committed)
                 return before._replace(next_offset=min(until, found.until), unreadable=found)
@@ -121,14 +121,18 @@ class Peek:
             self._stable.update(self._cluster.ends([place], LATEST, read_committed=True))
         return self._stable[place]
 
-    def _fetch(self, place: TopicPartition, first: int, most_bytes: int, *, committed: bool) -> Fetched:
+    def _fetch(
+        self, place: TopicPartition, first: int, most_bytes: int, *, committed: bool
+    ) -> FetchedPartition:
         link = self._cluster.leader(place)
         link.send_fetch({place: (first, most_bytes)}, wait_ms=_WAIT_MS, read_committed=committed)
         (answer,) = link.receive_fetch()
         return answer
 
 
-def _stretch(answer: Fetched, first: int, until: int, *, ended: bool, everything: bool) -> Stretch:
+def _stretch(
+    answer: FetchedPartition, first: int, until: int, *, ended: bool, everything: bool
+) -> PeekedRange:
     batches = []
     for at, header, aborted in examined(answer.records, first, until, answer.aborted):
         if not everything and (header.is_control or aborted):
@@ -146,7 +150,7 @@ def _stretch(answer: Fetched, first: int, until: int, *, ended: bool, everything
     if following == first:  # nothing is left: compaction removed the last ones
         stable = answer.last_stable_offset
         following = min(until, stable) if everything and first < stable else until
-    return Stretch(batches, following, len(answer.records))
+    return PeekedRange(batches, following, len(answer.records))
 
 
 def _state(buffer: memoryview, at: int, header: BatchHeader, *, ended: bool, aborted: bool) -> State | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from millstream.client.connect import Connection
 from millstream.client.errors import refused
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.link import Fetched, Link
+from millstream.client.protocol.link import FetchedPartition, Link
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import CorruptBatch, RequestFailed
 from millstream.core.kafka_errors import OFFSET_OUT_OF_RANGE
@@ -102,7 +102,7 @@ def _parts(
     return iter(lambda: list(itertools.islice(rest, _IN_FLIGHT)), [])
 
 
-def _first_time(answer: Fetched, offset: int) -> tuple[int | None, int]:
+def _first_time(answer: FetchedPartition, offset: int) -> tuple[int | None, int]:
     """The time of the first record from an offset on, or the offset to continue at."""
     if answer.code:
         return None, offset

@@ -40,7 +40,7 @@ class Gap(NamedTuple):
     until: int
 
 
-class RecordReader:
+class BatchConsumer:
     """What both readers share: a librdkafka consumer that is read in batches."""
 
     def __init__(
@@ -145,7 +145,7 @@ class RecordReader:
         raise NotImplementedError
 
 
-class Reader(RecordReader):
+class PartitionReader(BatchConsumer):
     """Reads given partitions from given offsets. Joins no group, commits nothing, leaves nothing behind.
 
     With ``stops`` it reads each partition up to that offset, and is ``finished`` when it has reached them
@@ -275,7 +275,7 @@ class Reader(RecordReader):
             self._consumer.incremental_unassign([to_librdkafka(partition)])
 
 
-class Subscription(RecordReader):
+class GroupConsumer(BatchConsumer):
     """A member of a consumer group. Records count as read once they are marked ``done``."""
 
     def __init__(
@@ -288,7 +288,7 @@ class Subscription(RecordReader):
         on_unreadable: Callable[[Unreadable], None] | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """``topics`` are names, or patterns that begin with ``^``. ``on_unreadable``: see Reader."""
+        """``topics`` are names, or patterns that begin with ``^``. ``on_unreadable``: see PartitionReader."""
         super().__init__(
             connection,
             {

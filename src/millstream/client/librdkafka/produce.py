@@ -39,7 +39,7 @@ def send_one(connection: Connection, topic: str, record: Outgoing, timeout: floa
 
     After an error the record was not written, with one exception: a broker that went away may have it.
     """
-    sender = Sender(connection, topic, timeout=timeout, reports=True)
+    sender = RecordSender(connection, topic, timeout=timeout, reports=True)
     sender.send([record])
     if not sender.finish(timeout + 1):
         sender.abandon()
@@ -49,7 +49,7 @@ def send_one(connection: Connection, topic: str, record: Outgoing, timeout: floa
     return sender.last_place
 
 
-class Sender:
+class RecordSender:
     """Sends records to one topic. ``send`` waits while the queue is full; ``finish`` waits for the responses.
 
     With ``acks=all`` (the default) it is an idempotent producer: retries neither duplicate nor reorder.
@@ -207,7 +207,7 @@ class Sender:
 
 
 def send_all(
-    sender: Sender,
+    sender: RecordSender,
     batches: Iterable[tuple[Sequence[Outgoing], Sequence[int] | None]],
     stopping: Callable[[], bool],
     sent: Callable[[], None] = lambda: None,

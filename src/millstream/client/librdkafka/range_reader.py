@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.consume import Gap, Reader
+from millstream.client.librdkafka.consume import Gap, PartitionReader
 from millstream.client.protocol.unreadable import Unreadable
 from millstream.client.text.position import Range, TopicPartition, chosen_partitions
 
 _LOOK_FOR_NEW_EVERY = 5.0  # seconds
 
 
-class RangeReader(Reader):
+class RangeReader(PartitionReader):
     """Reads ``topics``, and all whose whole name matches ``pattern``, from the range's start to its end.
 
     Without an end it follows them, and adds partitions and matching topics that are created meanwhile, unless
-    ``partitions`` were chosen. ``on_gap`` and ``on_unreadable`` are as for Reader.
+    ``partitions`` were chosen. ``on_gap`` and ``on_unreadable`` are as for PartitionReader.
     """
 
     def __init__(

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from millstream.client.connect import Connection
 from millstream.client.errors import refused
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
-from millstream.client.protocol.sender import Sender
-from millstream.client.protocol.transaction_requests import Producer, TransactionCoordinator
+from millstream.client.protocol.sender import BatchSender
+from millstream.client.protocol.transaction_requests import ProducerSession, TransactionClient
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import BrokerUnavailable, DataLoss, ProducerFenced, RequestFailed
 from millstream.core.kafka_errors import (
@@ -67,11 +67,11 @@ class FencedPartition:
         self.partition = partition
         self.position: int | None = None  # the next offset to read
         self._cluster = Cluster(connection, patience=patience)
-        self._coordinator = TransactionCoordinator(self._cluster)
+        self._coordinator = TransactionClient(self._cluster)
         self._transactional_id = transactional_id
         self._own_end = 0  # where the last commit from here ends
-        self._producer: Producer | None = None
-        self._sender: Sender | None = None
+        self._producer: ProducerSession | None = None
+        self._sender: BatchSender | None = None
 
     def close(self) -> None:
         """Leave. What was not committed is aborted by the next writer, or when it times out."""
@@ -143,7 +143,7 @@ class FencedPartition:
         assert producer is not None, "take over before writing"
         self._producer = None  # until the commit is known to have succeeded
         if self._sender is None:
-            self._sender = Sender(self._cluster, producer=producer)
+            self._sender = BatchSender(self._cluster, producer=producer)
         try:
             self._sender.send([(self.partition, build_batch(records, transactional=True))])
             self._sender.flush()

@@ -89,7 +89,7 @@ _PRODUCED = Struct(">ihqqq")  # partition, error, base offset, append time, log 
 Aborted = tuple[tuple[int, int], ...]
 
 
-class Fetched(NamedTuple):
+class FetchedPartition(NamedTuple):
     """One partition of a Fetch response. ``records`` is a view that the next response overwrites."""
 
     topic: str
@@ -102,7 +102,7 @@ class Fetched(NamedTuple):
     records: memoryview
 
 
-class Produced(NamedTuple):
+class ProducedPartition(NamedTuple):
     """One partition of a Produce response."""
 
     topic: str
@@ -292,7 +292,7 @@ class Link:
         out += _legacy_string("")  # no rack
         self.send(FETCH, [out])
 
-    def receive_fetch(self) -> list[Fetched]:
+    def receive_fetch(self) -> list[FetchedPartition]:
         """The response to the oldest ``send_fetch``."""
         view = self.receive()
         try:
@@ -329,7 +329,7 @@ class Link:
                 parts += (Struct(">ii").pack(partition, len(batch)), batch)
         self.send(PRODUCE, parts)
 
-    def receive_produce(self) -> list[Produced]:
+    def receive_produce(self) -> list[ProducedPartition]:
         """The response to the oldest ``send_produce``."""
         version = self._expected[0][2]
         view = self.receive()
@@ -361,7 +361,7 @@ def _compact_produce(
     return parts
 
 
-def _read_fetch(view: memoryview) -> list[Fetched]:
+def _read_fetch(view: memoryview) -> list[FetchedPartition]:
     _, code, _, topics = unpack_from(">ihii", view)
     if code:
         raise refused(code, "fetching")
@@ -385,11 +385,13 @@ def _read_fetch(view: memoryview) -> list[Fetched]:
                 raise error("records beyond the end of the response")
             records = view[at : at + size]
             at += size
-            found.append(Fetched(topic, partition, code, high_watermark, stable, log_start, aborted, records))
+            found.append(
+                FetchedPartition(topic, partition, code, high_watermark, stable, log_start, aborted, records)
+            )
     return found
 
 
-def _read_produce(view: memoryview) -> list[Produced]:
+def _read_produce(view: memoryview) -> list[ProducedPartition]:
     (topics,) = unpack_from(">i", view)
     at = 4
     found = []
@@ -408,18 +410,20 @@ def _read_produce(view: memoryview) -> list[Produced]:
                 reason, at = _read_string(view, at)
                 reasons.append(reason)
             message, at = _read_string(view, at)
-            found.append(Produced(topic, partition, code, base_offset, message or "; ".join(reasons)))
+            found.append(
+                ProducedPartition(topic, partition, code, base_offset, message or "; ".join(reasons))
+            )
     return found
 
 
-def _read_newer_produce(view: memoryview, version: int) -> list[Produced]:
+def _read_newer_produce(view: memoryview, version: int) -> list[ProducedPartition]:
     # Rare compared with the batches it acknowledges, so the slower schemas will do.
     try:
         answer = codec.answer_reader(PRODUCE, version)(bytes(view), 0)[0]
     except Exception as problem:
         raise error(str(problem)) from None
     return [
-        Produced(
+        ProducedPartition(
             topic.name,
             entry.index,
             int(entry.error_code),

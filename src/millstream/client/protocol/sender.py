@@ -22,8 +22,8 @@ from typing import Any
 
 from millstream.client.errors import is_retriable, refused
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.link import Link, Produced
-from millstream.client.protocol.transaction_requests import Producer, TransactionCoordinator, fenced
+from millstream.client.protocol.link import Link, ProducedPartition
+from millstream.client.protocol.transaction_requests import ProducerSession, TransactionClient, fenced
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ProtocolError, RequestFailed
 from millstream.core.kafka_errors import (
@@ -47,7 +47,7 @@ _PRODUCER_END = 57
 Batch = tuple[TopicPartition, bytearray]
 
 
-class Sender:
+class BatchSender:
     """Sends batches under one producer id, which it stamps into them. It can't be used after an error.
 
     Without idempotence a batch that is sent again may be appended twice, or after later ones. ``producer``
@@ -61,7 +61,7 @@ class Sender:
         acks: int = -1,
         timeout_ms: int = 30_000,
         idempotent: bool = True,
-        producer: Producer | None = None,
+        producer: ProducerSession | None = None,
     ) -> None:
         if acks not in (1, -1) or (idempotent and acks != -1):
             raise ValueError("acks is all (-1) for an idempotent producer, and 1 or all for another")
@@ -123,7 +123,7 @@ class Sender:
         new = partitions - self._sequences.keys()
         if new:
             self.flush()  # the coordinator may be a leader that still owes responses
-            TransactionCoordinator(self._cluster).add_partitions(self._given, new)
+            TransactionClient(self._cluster).add_partitions(self._given, new)
 
     def _stamp(self, partition: TopicPartition, data: bytearray) -> None:
         if self._producer is None:
@@ -175,7 +175,7 @@ class Sender:
         return None
 
     def _settle(
-        self, part: dict[TopicPartition, bytearray], answers: list[Produced]
+        self, part: dict[TopicPartition, bytearray], answers: list[ProducedPartition]
     ) -> tuple[dict[TopicPartition, bytearray], RequestFailed | None]:
         """What a response leaves to be sent again, and why. Raises if sending again can't help."""
         left = dict(part)
@@ -241,7 +241,7 @@ class Sender:
             self._stamp(partition, data)
 
 
-def _refusal(answer: Produced, size: int) -> RequestFailed:
+def _refusal(answer: ProducedPartition, size: int) -> RequestFailed:
     what = f"sending to {answer.topic}[{answer.partition}]"
     if answer.code == MESSAGE_TOO_LARGE:
         return refused(

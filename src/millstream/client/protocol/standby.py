@@ -18,7 +18,7 @@ from millstream.wire.standby import STANDBY_CLIENT, read_message, write_message
 
 
 @dataclass(frozen=True, slots=True)
-class Promoted:
+class PromotionResult:
     """A standby's answer to a promotion. ``reasons``: why it is refused, or what forcing it gives up."""
 
     allowed: bool
@@ -38,11 +38,11 @@ class BrokerPair:
         """The broker's role ("leader", "standby" or "fenced") and how far the two brokers agree."""
         return self._ask(STANDBY_STATUS, {})
 
-    def promote(self, *, force: bool = False) -> Promoted:
+    def promote(self, *, force: bool = False) -> PromotionResult:
         """Have a standby replace its leader. Returns once it leads, or with the reasons why it does not."""
         answer = self._ask(PROMOTE, {"force": force})
         lost = tuple((topic, index, first, end) for topic, index, first, end in answer["lost"])
-        verdict = Promoted(bool(answer["allowed"]), tuple(answer["reasons"]), lost, answer["note"])
+        verdict = PromotionResult(bool(answer["allowed"]), tuple(answer["reasons"]), lost, answer["note"])
         if verdict.allowed:
             self._wait_until_it_leads()
         return verdict

@@ -2,7 +2,8 @@
 
 confluent-kafka does all of this inside one producer. If several processes write under one producer id, like
 the tasks of a Spark job, something else has to begin and end the transaction: this module. It keeps no
-state but the connections. The caller knows the producer (``Producer``) and may pass it to other processes.
+state but the connections. The caller knows the producer (``ProducerSession``) and may pass it to other
+processes.
 
     init             take over a transactional id: previous users are fenced, what they left open is aborted
     add_partitions   transactions v1 only; under v2 (KIP-890) a Produce adds its partitions itself
@@ -46,7 +47,7 @@ _TWO_PHASE = 6  # the version of InitProducerId that supports KIP-939
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class ProducerSession:
     """A transactional producer as its coordinator knows it. ``ongoing`` is the transaction that a two-phase
     producer found prepared: its producer id and epoch."""
 
@@ -66,7 +67,7 @@ class CommittingMember:
     instance: str | None = None
 
 
-class TransactionCoordinator:
+class TransactionClient:
     """Drives the transactions of a cluster. Like ``Cluster``, for one thread at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -88,11 +89,11 @@ class TransactionCoordinator:
         transactional_id: str,
         timeout_ms: int,
         *,
-        expected: Producer | None = None,
+        expected: ProducerSession | None = None,
         version: int | None = None,
         enable_2pc: bool = False,
         keep_prepared: bool = False,
-    ) -> Producer:
+    ) -> ProducerSession:
         """A new epoch of a transactional id. What was open under it is aborted, unless ``keep_prepared``.
 
         ``expected``: take over only from this producer, otherwise ProducerFenced; without it, from any.
@@ -105,7 +106,7 @@ class TransactionCoordinator:
             raise refused(UNSUPPORTED_VERSION, "transactions", f"the cluster at {address} has none")
         two_phase = enable_2pc or keep_prepared
 
-        def ask(link: Link) -> Producer:
+        def ask(link: Link) -> ProducerSession:
             newest = link.newest(INIT_PRODUCER_ID)
             if two_phase and newest < _TWO_PHASE:
                 raise refused(
@@ -129,13 +130,13 @@ class TransactionCoordinator:
             ongoing = None
             if two_phase and answer.ongoing_txn_producer_id >= 0:
                 ongoing = (int(answer.ongoing_txn_producer_id), int(answer.ongoing_txn_producer_epoch))
-            return Producer(
+            return ProducerSession(
                 int(answer.producer_id), int(answer.producer_epoch), transactional_id, protocol, ongoing
             )
 
         return self._ask(transactional_id, f"taking over transactional id {transactional_id}", ask)
 
-    def add_partitions(self, producer: Producer, partitions: Collection[TopicPartition]) -> None:
+    def add_partitions(self, producer: ProducerSession, partitions: Collection[TopicPartition]) -> None:
         """Announce partitions that the transaction is about to write. Does nothing if Produce does that."""
         if producer.version >= 2 or not partitions:
             return
@@ -165,7 +166,7 @@ class TransactionCoordinator:
 
     def commit_offsets(
         self,
-        producer: Producer,
+        producer: ProducerSession,
         group: str,
         offsets: Mapping[TopicPartition, Committed],
         member: CommittingMember = CommittingMember(),  # noqa: B008 - immutable
@@ -206,7 +207,7 @@ class TransactionCoordinator:
 
         self._cluster.patiently(what, ask)
 
-    def _add_offsets(self, link: Link, producer: Producer, group: str) -> None:
+    def _add_offsets(self, link: Link, producer: ProducerSession, group: str) -> None:
         answer = link.request(
             ADD_OFFSETS_TO_TXN,
             {
@@ -218,12 +219,12 @@ class TransactionCoordinator:
         )
         _check(answer.error_code, f"adding group {group} to the transaction of {producer.transactional_id}")
 
-    def end(self, producer: Producer, *, commit: bool) -> Producer:
+    def end(self, producer: ProducerSession, *, commit: bool) -> ProducerSession:
         """Commit or abort. Returns the producer to continue with. Under v2 it has a new epoch, so that late
         requests of the same producer are refused."""
         what = f"{'committing' if commit else 'aborting'} the transaction of {producer.transactional_id}"
 
-        def ask(link: Link) -> Producer:
+        def ask(link: Link) -> ProducerSession:
             answer = link.request(
                 END_TXN,
                 {
@@ -237,7 +238,9 @@ class TransactionCoordinator:
             _check(answer.error_code, what)
             if producer.version < 2:
                 return producer
-            return Producer(int(answer.producer_id), int(answer.producer_epoch), producer.transactional_id, 2)
+            return ProducerSession(
+                int(answer.producer_id), int(answer.producer_epoch), producer.transactional_id, 2
+            )
 
         return self._ask(producer.transactional_id, what, ask)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.link import Fetched
+from millstream.client.protocol.link import FetchedPartition
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import CorruptBatch
 from millstream.core.kafka_errors import CORRUPT_MESSAGE
@@ -35,7 +35,9 @@ class Unreadable(NamedTuple):
         return f"{self.place}: offset{'s' if last else ''} {self.first}{last} can't be read: {self.reason}"
 
 
-def unreadable_in(answer: Fetched, place: TopicPartition, first: int, problem: CorruptBatch) -> Unreadable:
+def unreadable_in(
+    answer: FetchedPartition, place: TopicPartition, first: int, problem: CorruptBatch
+) -> Unreadable:
     """The offsets that a batch in a Fetch response, in which ``problem`` was found, hides from a reader that
     asked for ``first``. Raises ``problem`` again if the bytes do not even say which offsets they are."""
     header = read_header(answer.records, problem.position)
@@ -83,8 +85,8 @@ def _first_not(is_so: Callable[[int], bool], first: int, end: int) -> int:
     return high
 
 
-def _fetch(cluster: Cluster, place: TopicPartition, offset: int) -> Fetched:
-    def ask() -> Fetched:
+def _fetch(cluster: Cluster, place: TopicPartition, offset: int) -> FetchedPartition:
+    def ask() -> FetchedPartition:
         link = cluster.leader(place)
         link.send_fetch({place: (offset, _ONE_BATCH)}, wait_ms=_WAIT_MS, read_committed=False)
         (answer,) = link.receive_fetch()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.client.insight.lag import Missed
+from millstream.client.insight.lag import GroupLoss
 from millstream.client.text.position import TopicPartition
 from millstream.console.observing.history import Columns, History
 from millstream.console.observing.snapshot import GroupPartition, GroupState
 from millstream.console.overview.attention import Attention, of_group
 from millstream.jobs.owners import Owner
-from millstream.jobs.report import Shown
+from millstream.jobs.report import DisplayedState
 
 LINES = 8  # in a chart: more can't be told apart
 
@@ -84,11 +84,11 @@ class GroupDetail:
     attention: list[Attention]
     missed: list[MissedRecords] | None = None
     pipeline: str | None = None
-    pipeline_state: Shown | None = None
+    pipeline_state: DisplayedState | None = None
 
 
 def group_detail(
-    group: GroupState, missed: list[Missed] | None = None, owner: Owner | None = None
+    group: GroupState, missed: list[GroupLoss] | None = None, owner: Owner | None = None
 ) -> GroupDetail:
     info = group.info
     return GroupDetail(
@@ -138,7 +138,7 @@ def _reads(places: tuple[TopicPartition, ...], *, awaits: bool) -> list[Reads]:
     return [Reads(topic, sorted(indexes), awaits) for topic, indexes in sorted(topics.items())]
 
 
-def _missed(each: Missed) -> MissedRecords:
+def _missed(each: GroupLoss) -> MissedRecords:
     return MissedRecords(
         each.partition.topic,
         each.partition.partition,

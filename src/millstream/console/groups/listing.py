@@ -11,7 +11,7 @@ from millstream.console.observing.snapshot import GroupState, Snapshot
 from millstream.console.paging import PER_PAGE, Order, cut, has_words
 from millstream.console.pipelines.listing import owner_of
 from millstream.jobs.owners import Owner
-from millstream.jobs.report import Shown
+from millstream.jobs.report import DisplayedState
 
 TREND_POINTS = 30
 Sort = Literal["name", "state", "members", "lag", "behind", "rate", "loss"]
@@ -51,7 +51,7 @@ class GroupRow:
     loss_at: str | None
     trend: list[float | None]
     pipeline: str | None = None
-    pipeline_state: Shown | None = None
+    pipeline_state: DisplayedState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from litestar import Request
 
-Ended = Callable[[], bool]
+HasEnded = Callable[[], bool]
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ MOST = 16  # pages that follow at once
 _THREADS = 4
 
 
-class Seat:
+class TailSlot:
     """The seat of one page. The page waits until there is room, and then keeps the seat until it leaves."""
 
     def __init__(self, tails: Tails) -> None:
@@ -45,9 +45,9 @@ class Tails:
         self.following = 0
 
     @contextmanager
-    def seat(self) -> Iterator[Seat]:
+    def seat(self) -> Iterator[TailSlot]:
         """A seat for as long as a page is open."""
-        seat = Seat(self)
+        seat = TailSlot(self)
         try:
             yield seat
         finally:

@@ -15,9 +15,9 @@ from litestar.response import Stream
 from millstream.client.insight.peek import Peek, PeekedBatch, Record
 from millstream.client.text.position import TopicPartition
 from millstream.console.backend import Backend
-from millstream.console.live.leaving import Ended
+from millstream.console.live.leaving import HasEnded
 from millstream.console.live.tails import MOST as MOST_TAILS
-from millstream.console.live.tails import Seat
+from millstream.console.live.tails import TailSlot
 from millstream.console.messages.decoding import LONG, WHOLE, Decoding, Format
 from millstream.console.messages.expression import LONGEST
 from millstream.console.messages.message import (
@@ -107,7 +107,7 @@ def typed(request: Request[Any, Any, Any]) -> MessageQuery:
 async def find_messages(
     request: Request[Any, Any, Any], backend: Backend, name: str, query: MessageQuery
 ) -> MessagePage:
-    def work(ended: Ended) -> MessagePage:
+    def work(ended: HasEnded) -> MessagePage:
         with Peek(backend.asking, committed=query.committed) as log:
             decoding = Decoding(query.format, backend.schemas)
             return search(log, name, query, decoding, now_ms=SystemClock().now_ms(), ended=ended)
@@ -148,7 +148,7 @@ async def page(
 @get(
     "/api/topics/{name:str}/messages",
     tags=["messages"],
-    summary="A topic's records, as far as one look goes; `next` goes on",
+    summary="A topic's records, as far as one look goes; `next` continues",
     dependencies={"wanted": Provide(asked)},
 )
 async def listed(
@@ -174,7 +174,7 @@ async def live(
     started = request.query_params.get("from", "")
     offsets = parse_cursor(started) if started else {}
 
-    async def fragments(seat: Seat, snapshot: Snapshot) -> dict[str, str]:
+    async def fragments(seat: TailSlot, snapshot: Snapshot) -> dict[str, str]:
         nonlocal offsets
         changed = header_fragments(backend, snapshot, name)
         changed["line"] = backend.fragment("tail_line.html", waits=not seat.take(), most=MOST_TAILS)

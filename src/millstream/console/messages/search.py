@@ -1,7 +1,7 @@
 """Searches a topic for records, newest or oldest first, and bounds the work of each request.
 
 Rules. Every search is bounded in records, in bytes and in time. It says how far it got, and returns a cursor
-from which the next search goes on. Between two pages no record is left out, and none is returned twice.
+from which the next search continues. Between two pages no record is left out, and none is returned twice.
 Memory holds one stretch of one partition, and at most a page of found records for each partition. The client
 may disconnect, so ``ended`` is checked before each fetch.
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from millstream.client.insight.peek import FETCH_BYTES, Stretch
+from millstream.client.insight.peek import FETCH_BYTES, PeekedRange
 from millstream.client.text.position import Bounds, TopicPartition, parse_position
 from millstream.console.messages.decoding import Decoding
 from millstream.console.messages.message import Filter, Message, MessageQuery, message
@@ -33,11 +33,11 @@ _WIDEST = 20_000  # offsets in a window
 _LIGHT, _HEAVY = 1 << 21, 1 << 23  # bytes in a window: below the first it grows, above the second it shrinks
 CURSOR = r"[0-9]{1,9}:[0-9]{1,19}(,[0-9]{1,9}:[0-9]{1,19})*"
 
-Ended = Callable[[], bool]
+HasEnded = Callable[[], bool]
 Stopped = Literal["", "records", "bytes", "time"]
 
 
-class NobodyThere(MillstreamError):
+class ClientGone(MillstreamError):
     """The client has disconnected."""
 
 
@@ -49,7 +49,7 @@ class Log(Protocol):
     def since(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]: ...
     def stretch(
         self, place: TopicPartition, first: int, until: int, most_bytes: int = FETCH_BYTES
-    ) -> Stretch: ...
+    ) -> PeekedRange: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class SearchLimits:
 class MessagePage:
     """One page of a search. ``looked`` is the number of records examined, and ``bytes`` their size as
     received. ``left`` is the number of offsets left in this direction. ``stopped`` names the bound that ended
-    the search, if one did. ``next`` is the cursor to go on from, empty at the end. ``reached_ms`` is the time
-    up to which all partitions were searched. ``ends`` is a cursor too: where the partitions end, to follow
-    them from here on. ``unreadable`` says which of the examined offsets can't be read, and why.
+    the search, if one did. ``next`` is the cursor to continue from, empty at the end. ``reached_ms`` is the
+    time up to which all partitions were searched. ``ends`` is a cursor too: where the partitions end, to
+    follow them from here on. ``unreadable`` says which of the examined offsets can't be read, and why.
     """
 
     messages: list[Message]
@@ -113,7 +113,7 @@ class _Side:
 
 class _Search:
     def __init__(
-        self, log: Log, query: MessageQuery, decoding: Decoding, limits: SearchLimits, ended: Ended
+        self, log: Log, query: MessageQuery, decoding: Decoding, limits: SearchLimits, ended: HasEnded
     ) -> None:
         self._log = log
         self._query = query
@@ -150,9 +150,11 @@ class _Search:
                     break
             empty = [side for side in empty if not side.found and not side.at_end]
 
-    def _stretch(self, side: _Side, first: int, until: int, most_bytes: int) -> tuple[Stretch, list[Message]]:
+    def _stretch(
+        self, side: _Side, first: int, until: int, most_bytes: int
+    ) -> tuple[PeekedRange, list[Message]]:
         if self._ended():
-            raise NobodyThere("nobody waits for this any more")
+            raise ClientGone("the client has disconnected")
         stretch = self._log.stretch(side.place, first, until, most_bytes)
         self.bytes += stretch.size
         if stretch.unreadable is not None and str(stretch.unreadable) not in self.unreadable:
@@ -213,7 +215,7 @@ def search(
     *,
     now_ms: int,
     limits: SearchLimits | None = None,
-    ended: Ended = bool,
+    ended: HasEnded = bool,
 ) -> MessagePage:
     """One page of a topic's records."""
     looking = _Search(log, query, decoding, limits or SearchLimits(), ended)
@@ -327,7 +329,7 @@ AT_ONCE = SearchLimits(records=20_000, bytes=8 * 1024 * 1024, seconds=1.0)
 @dataclass(frozen=True, slots=True)
 class Arrived:
     """Records that arrived since the last look, the newest first. ``skipped`` counts those left out because
-    they came too fast to be shown or examined. ``offsets`` is where to go on.
+    they came too fast to be shown or examined. ``offsets`` is where to continue.
     """
 
     messages: list[Message]
@@ -344,7 +346,7 @@ def follow(
     ends: Mapping[int, int],
     *,
     limits: SearchLimits = AT_ONCE,
-    ended: Ended = bool,
+    ended: HasEnded = bool,
 ) -> Arrived:
     """The records between ``offsets`` and ``ends``, within limits: if there are too many, the newest."""
     looking = _Search(log, query, decoding, limits, ended)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from millstream.client.insight.group_survey import Surveyed, survey
+from millstream.client.insight.group_survey import SurveyedGroup, survey
 from millstream.client.insight.horizon import NOT_WRITTEN, Horizon
 from millstream.client.insight.lag import Lag
 from millstream.client.insight.times import PartitionOffset, times_at
@@ -32,7 +32,7 @@ MOST_TIMES = 500  # records whose times are looked up in one look; the others fo
 _Commits = Mapping[TopicPartition, Committed]
 
 
-class _Look(NamedTuple):
+class _Observation(NamedTuple):
     at: float  # by the monotonic clock
     commits: Mapping[str, _Commits]
 
@@ -44,7 +44,7 @@ class GroupWatch:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._looks: deque[_Look] = deque()
+        self._looks: deque[_Observation] = deque()
         self._times: dict[PartitionOffset, int | None] = {}
         self._remembered_at: float | None = None
         self.states: dict[str, GroupState] = {}
@@ -60,7 +60,7 @@ class GroupWatch:
         listed = admin.groups()
         found = survey(admin.connection, listed)
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
-        self._looks.append(_Look(now, {name: group.commits for name, group in found.items()}))
+        self._looks.append(_Observation(now, {name: group.commits for name, group in found.items()}))
         while len(self._looks) > 2 and self._looks[1].at <= now - RATE_SECONDS:
             self._looks.popleft()
         # Lag is measured up to the last stable offset, as in `group lag` and in pipelines.
@@ -82,7 +82,7 @@ class GroupWatch:
         self._remember(now, now_ms)
 
     def _lags(
-        self, name: str, group: Surveyed, by_topic: Mapping[str, Mapping[TopicPartition, Bounds]]
+        self, name: str, group: SurveyedGroup, by_topic: Mapping[str, Mapping[TopicPartition, Bounds]]
     ) -> Iterator[Lag]:
         """The lag of every partition of the topics that the group has committed offsets for, or that its
         members read.
@@ -166,7 +166,7 @@ def _by_topic(
     return found
 
 
-def _state(group: Surveyed, lags: list[Lag], now_ms: int) -> GroupState:
+def _state(group: SurveyedGroup, lags: list[Lag], now_ms: int) -> GroupState:
     partitions = []
     losses = []
     for lag in lags:

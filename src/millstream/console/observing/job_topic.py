@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from millstream.client.connect import Connection
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.text.position import TopicPartition
 from millstream.core.clock import Clock
 from millstream.core.errors import MillstreamError
@@ -25,7 +25,7 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class HeardJob:
+class LastReport:
     """The last report of a job. ``heard_ms`` is when it arrived, by the console's clock, because the job's
     clock may be wrong. For a report read before the console had caught up, it is the time in the report.
     """
@@ -41,14 +41,14 @@ class JobTopic:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._reader: Reader | None = None
+        self._reader: PartitionReader | None = None
         self._places: frozenset[TopicPartition] = frozenset()
         self._next: dict[TopicPartition, int] = {}
         self._caught_up = False
-        self.jobs: dict[str, HeardJob] = {}
+        self.jobs: dict[str, LastReport] = {}
         self.unreadable: frozenset[str] = frozenset()
 
-    def look(self, connection: Connection, ends: Mapping[TopicPartition, int]) -> dict[str, HeardJob]:
+    def look(self, connection: Connection, ends: Mapping[TopicPartition, int]) -> dict[str, LastReport]:
         """Read new reports, up to the given ends of the partitions."""
         own = {place: end for place, end in ends.items() if place.topic == TOPIC}
         # An end that has moved back: the topic was deleted and created again under its name.
@@ -73,7 +73,7 @@ class JobTopic:
 
     def _read(self, connection: Connection, ends: Mapping[TopicPartition, int]) -> None:
         if self._reader is None:
-            self._reader = Reader(connection, dict.fromkeys(ends, 0))
+            self._reader = PartitionReader(connection, dict.fromkeys(ends, 0))
         deadline = self._clock.monotonic() + _CATCH_UP_S
         newest: dict[str, bytes | None] = {}
         while any(self._next.get(place, 0) < end for place, end in ends.items()):
@@ -99,7 +99,7 @@ class JobTopic:
             if status is None:
                 unreadable.add(key)
             else:
-                jobs[key] = HeardJob(status, self._clock.now_ms() if live else status.at_ms)
+                jobs[key] = LastReport(status, self._clock.now_ms() if live else status.at_ms)
         self.jobs, self.unreadable = jobs, frozenset(unreadable)
 
 

@@ -28,7 +28,7 @@ HORIZON_SECONDS = 15.0
 TOPIC_HISTORY_SECONDS = 10.0
 
 
-class _Look(NamedTuple):
+class _Observation(NamedTuple):
     at: float  # by the monotonic clock
     ends: Mapping[TopicPartition, int]
     totals: Mapping[str, int]  # the sum of the ends of each topic
@@ -41,7 +41,7 @@ class Observer:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._looks: deque[_Look] = deque()
+        self._looks: deque[_Observation] = deque()
         self._horizon: Horizon | None = None
         self._horizon_at = 0.0
         self._topics_at = 0.0
@@ -66,7 +66,7 @@ class Observer:
         totals: dict[str, int] = {}
         for place, end in ends.items():
             totals[place.topic] = totals.get(place.topic, 0) + end
-        self._looks.append(_Look(now, ends, totals))
+        self._looks.append(_Observation(now, ends, totals))
         while len(self._looks) > 2 and self._looks[1].at <= now - RATE_SECONDS:
             self._looks.popleft()
         snapshot = self._snapshot(cluster, admin.connection.address)

@@ -139,7 +139,7 @@ class Sampler:
         except MillstreamError:
             raise
         except Exception as error:
-            # A bug in millstream. Pages show the error, and go on with the last snapshot.
+            # A bug in millstream. Pages show the error, and continue with the last snapshot.
             _log.exception("querying the broker failed; please report this")
             raise MillstreamError(f"the console failed: {type(error).__name__}: {error}") from None
 

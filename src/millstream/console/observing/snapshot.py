@@ -9,7 +9,7 @@ from millstream.client.insight.horizon import NONE_STOPPED, DiskHorizon, Stopped
 from millstream.client.librdkafka.admin import BrokerNode, PartitionInfo
 from millstream.client.librdkafka.groups import GroupInfo
 from millstream.client.text.position import TopicPartition
-from millstream.console.observing.job_topic import HeardJob
+from millstream.console.observing.job_topic import LastReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,5 +114,5 @@ class Snapshot:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
     oldest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    jobs: Mapping[str, HeardJob] = field(default_factory=dict)
+    jobs: Mapping[str, LastReport] = field(default_factory=dict)
     unreadable_jobs: frozenset[str] = frozenset()

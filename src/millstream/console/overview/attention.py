@@ -130,7 +130,7 @@ def _jobs(snapshot: Snapshot) -> Iterator[Attention]:
             yield Attention(
                 "critical",
                 f"{status.job} has stopped reporting",
-                f"for {passed}; it ran on {status.host} as process {status.pid}, and did not end in order",
+                f"for {passed}; it ran on {status.host} as process {status.pid}, and did not end cleanly",
                 pipeline_link(status.job),
             )
         elif state == "waiting":

@@ -9,7 +9,7 @@ from millstream.client.librdkafka.produce import send_one
 from millstream.client.text.lines import Outgoing
 from millstream.console.pipelines.pipeline import Pipeline
 from millstream.jobs.owners import JobRuns
-from millstream.jobs.report import RUNNING, TOPIC, Shown
+from millstream.jobs.report import RUNNING, TOPIC, DisplayedState
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Forgetting:
     """
 
     job: str
-    state: Shown
+    state: DisplayedState
     told_ms: int
     errors: int
     groups: list[str]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from millstream.console.observing.job_topic import HeardJob
+from millstream.console.observing.job_topic import LastReport
 from millstream.console.observing.snapshot import Snapshot
 from millstream.jobs.owners import Owner
 from millstream.jobs.report import (
     RUNNING,
+    DisplayedState,
     JobStatus,
-    Shown,
     nodes_with_lags,
     state_now,
     with_lags,
@@ -24,7 +24,7 @@ class PipelineRow:
     """
 
     name: str
-    state: Shown
+    state: DisplayedState
     reason: str | None
     host: str
     guarantee: str
@@ -70,7 +70,7 @@ _URGENCY: dict[str, int] = {
 }
 
 
-def shown_state(job: HeardJob, now_ms: int) -> Shown:
+def shown_state(job: LastReport, now_ms: int) -> DisplayedState:
     return state_now(job.status.state, now_ms - job.heard_ms, job.status.heartbeat_ms)
 
 
@@ -88,7 +88,7 @@ def with_lag_now(status: JobStatus, snapshot: Snapshot) -> JobStatus:
     return replace(status, queries=with_lags(status.queries, lags), nodes=nodes_with_lags(status.nodes, lags))
 
 
-def row(job: HeardJob, snapshot: Snapshot) -> PipelineRow:
+def row(job: LastReport, snapshot: Snapshot) -> PipelineRow:
     status = with_lag_now(job.status, snapshot)
     state = shown_state(job, snapshot.at_ms)
     queries = status.queries
@@ -128,7 +128,7 @@ class PipelineUse:
     """A job that reads a topic, writes to it, or both. For a job that is not running, its last run counts."""
 
     name: str
-    state: Shown
+    state: DisplayedState
     reads: bool
     writes: bool
 

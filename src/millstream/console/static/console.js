@@ -271,7 +271,7 @@ const tail = {
   },
   toggle(button) {
     this.paused = !this.paused;
-    button.textContent = this.paused ? "Go on" : "Pause";
+    button.textContent = this.paused ? "Continue" : "Pause";
     button.setAttribute("aria-pressed", String(this.paused));
     this.show($("[data-tail-rows]"));
   },

@@ -248,7 +248,7 @@ class _Follower:
                 self._look()
             except MillstreamError as error:
                 self._seen({}, str(error))
-            except Exception as error:  # a bug in millstream; pages show the error and go on
+            except Exception as error:  # a bug in millstream; pages show the error and continue
                 _log.exception("following %s failed; please report this", self._place.name)
                 self._seen({}, f"{type(error).__name__}; the console's log says more")
             self._ended.wait(_AGAIN)

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from millstream.core.errors import ConfigError
 from millstream.views.naming import quoted_name, quoted_text
-from millstream.views.query import Ask, QueryLimits, QueryRefused
+from millstream.views.query import QueryLimits, QueryRefused, RunQuery
 from millstream.views.values import COLLATION, EXACT
-from millstream.views.views import Described, ViewReader
+from millstream.views.views import ViewDescription, ViewReader
 from millstream.views.watching import Kind, changes_of
 
 PER_PAGE = 50
@@ -139,7 +139,7 @@ def views_of(reader: ViewReader, jobs: Jobs, *, counted: bool = True) -> list[Vi
     ]
 
 
-def _state(reader: ViewReader, view: Described, jobs: Jobs, rows: int | None) -> ViewState:
+def _state(reader: ViewReader, view: ViewDescription, jobs: Jobs, rows: int | None) -> ViewState:
     return ViewState(
         view.name,
         reader.where,
@@ -162,12 +162,12 @@ def _count(reader: ViewReader, name: str) -> int | None:
         return None
 
 
-def _number(ask: Ask, sql: str) -> int:
+def _number(ask: RunQuery, sql: str) -> int:
     ((number,),) = ask(sql).rows
     return int(number)
 
 
-def found_view(reader: ViewReader, name: str) -> Described | None:
+def found_view(reader: ViewReader, name: str) -> ViewDescription | None:
     return next((each for each in reader.described() if each.name == name), None)
 
 
@@ -208,7 +208,7 @@ def rows_of(
     return RowPage(state, shown, found, more, query)
 
 
-def _select(view: Described, source: str, query: RowQuery) -> str:
+def _select(view: ViewDescription, source: str, query: RowQuery) -> str:
     order = [quoted_name(column) for column in view.key]
     if query.sort:
         # SQLite keeps large decimals as text, which needs a collation to sort as numbers.

@@ -29,7 +29,7 @@ from typing import IO, Any, NamedTuple
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.consume import Gap, Reader
+from millstream.client.librdkafka.consume import Gap, PartitionReader
 from millstream.client.protocol.cluster import Cluster
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.core.errors import MillstreamError, RequestFailed
@@ -156,7 +156,7 @@ class Export:
             bounds = admin.bounds(places, committed_only=True)
         self._begin(places, bounds)
         stops = None if follow else {place: bounds[place].end for place in places}
-        with Reader(self.connection, dict(self._next), stops, on_gap=self._gaps.append) as reader:
+        with PartitionReader(self.connection, dict(self._next), stops, on_gap=self._gaps.append) as reader:
             same = self._read(reader, cluster, ended, follow, shown) and self._is_same(cluster)
         if same and stops is not None and not ended():
             for place, end in stops.items():
@@ -184,7 +184,7 @@ class Export:
 
     def _read(
         self,
-        reader: Reader,
+        reader: PartitionReader,
         cluster: Cluster,
         ended: Callable[[], bool],
         follow: bool,
@@ -243,7 +243,7 @@ class Export:
             time.sleep(_WAIT_FOR_TOPIC)
         return True
 
-    def _follow_new(self, reader: Reader) -> None:
+    def _follow_new(self, reader: PartitionReader) -> None:
         count = reader.topics(timeout=2.0).get(self.topic, 0)
         fresh = {TopicPartition(self.topic, index): 0 for index in range(count)}
         fresh = {place: 0 for place in fresh if place not in self._next}

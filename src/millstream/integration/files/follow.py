@@ -31,8 +31,8 @@ A last line without a line feed waits as long as somebody may still be writing i
 that was rotated away and is no longer written, or, if reading ends there (``once``), from one that was not
 written for a second.
 
-Files are polled. State is in memory: ``Tracked`` and its marks. The caller that sends the lines stores them
-safely (``integration.files.progress``) and passes them in again after a restart.
+Files are polled. State is in memory: ``TrackedFile`` and its marks. The caller that sends the lines stores
+them safely (``integration.files.progress``) and passes them in again after a restart.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Line(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Tracked:
+class TrackedFile:
     """One content: where it is and how far it was read. ``order`` is the order in which contents were found.
 
     ``ended`` is the size of a copy that ends before the mark: lines were read from the file after it was
@@ -114,12 +114,12 @@ class Tracked:
 class ReadLines(NamedTuple):
     """Lines of one file. ``tracked`` is already past them."""
 
-    tracked: Tracked
+    tracked: TrackedFile
     lines: list[Line]
 
 
 @dataclass(slots=True)
-class Follower:
+class FileFollower:
     """Follows the files of some patterns. ``known`` is what was tracked before a restart; ``begun`` says
     that there was a look before.
 
@@ -129,14 +129,14 @@ class Follower:
 
     patterns: Sequence[str]
     clock: Clock
-    known: Iterable[Tracked] = ()
+    known: Iterable[TrackedFile] = ()
     begun: bool = False
     from_start: bool = False
     once: bool = False
     longest: int = LONGEST_LINE
     complain: Callable[[str], None] = log.warning
-    tracked: list[Tracked] = field(default_factory=list)
-    forgotten: list[Tracked] = field(default_factory=list)  # whose progress is no longer needed
+    tracked: list[TrackedFile] = field(default_factory=list)
+    forgotten: list[TrackedFile] = field(default_factory=list)  # whose progress is no longer needed
     _verdicts: dict[tuple[FileStat, str, int], str] = field(default_factory=dict)
     _copies: dict[tuple[FileStat, FileStat, bool], bool] = field(default_factory=dict)
     _undecided: set[str] = field(default_factory=set)  # families with a file that is waited for
@@ -154,7 +154,7 @@ class Follower:
 
     # Finding files -------------------------------------------------------------------------------------
 
-    def look(self) -> list[Tracked]:
+    def look(self) -> list[TrackedFile]:
         """Find the files again, under whatever names. Returns those that are new."""
         there = candidates(self.patterns)
         self._undecided.clear()
@@ -177,7 +177,7 @@ class Follower:
         self._copies = {key: found for key, found in self._copies.items() if key[0] in now}
         return fresh
 
-    def _by_inode(self, there: Iterable[Candidate]) -> tuple[set[tuple[int, int]], list[Tracked]]:
+    def _by_inode(self, there: Iterable[Candidate]) -> tuple[set[tuple[int, int]], list[TrackedFile]]:
         """The inodes that still hold what was read of them, and the contents that have moved or are gone."""
         by_file = {each.place.file: each for each in reversed(list(there))}
         claimed: set[tuple[int, int]] = set()
@@ -191,14 +191,14 @@ class Follower:
                 homeless.append(tracked)
         return claimed, homeless
 
-    def _age(self, tracked: Tracked, places: dict[tuple[int, int], int]) -> tuple[str, int, int]:
+    def _age(self, tracked: TrackedFile, places: dict[tuple[int, int], int]) -> tuple[str, int, int]:
         """A sort key by age. Contents that are gone, if still open here, come before their replacement."""
         written = tracked.place.path == tracked.family
         if tracked.gone_since is not None:
             return tracked.family, 2 if written else 0, tracked.order
         return tracked.family, 3 if written else 1, places.get(tracked.place.file, 0)
 
-    def _holds(self, found: Candidate, tracked: Tracked) -> bool:
+    def _holds(self, found: Candidate, tracked: TrackedFile) -> bool:
         place, known = found.place, tracked.place
         if place == known and tracked.content is not None:
             return True
@@ -214,7 +214,7 @@ class Follower:
             return place.modified_ns == known.modified_ns and self._verdict(place, tracked) == "same"
         return self._verdict(place, tracked) == "same"
 
-    def _verdict(self, place: FileStat, tracked: Tracked) -> str:
+    def _verdict(self, place: FileStat, tracked: TrackedFile) -> str:
         """``same``; ``within`` (the same, but shorter than what was read); ``broken``; or ``other``."""
         key = (place, tracked.id, tracked.mark.offset)
         known = self._verdicts.get(key)
@@ -236,7 +236,7 @@ class Follower:
         finally:
             content.close()
 
-    def _moved(self, tracked: Tracked, free: Iterable[Candidate]) -> Candidate | None:
+    def _moved(self, tracked: TrackedFile, free: Iterable[Candidate]) -> Candidate | None:
         """The new place of a content that has moved: the oldest file that holds what was read of it."""
         within = None
         for each in free:
@@ -254,13 +254,13 @@ class Follower:
                 within = each
         return within
 
-    def _ends_before(self, place: FileStat, tracked: Tracked) -> bool:
+    def _ends_before(self, place: FileStat, tracked: TrackedFile) -> bool:
         """True if a shorter content can be a copy of this one, made before the last lines were read."""
         if tracked.ended is None:
             return place.modified_ns // 1_000_000 <= tracked.read_ms
         return _length(place, tracked.ended) == tracked.ended
 
-    def _move(self, tracked: Tracked, to: Candidate) -> None:
+    def _move(self, tracked: TrackedFile, to: Candidate) -> None:
         tracked.let_go()
         if self._verdict(to.place, tracked) == "within":
             tracked.ended = _length(to.place, tracked.mark.offset)
@@ -289,14 +289,14 @@ class Follower:
             new.append(each)
         return new
 
-    def _holder(self, family: str) -> Tracked | None:
-        """What is tracked as the file that is written, if anything of it was read."""
+    def _holder(self, family: str) -> TrackedFile | None:
+        """The tracked file that is still being written under its own name, if part of it was read."""
         for each in self.tracked:
             if each.place.path == each.family == family and each.gone_since is None and each.mark.offset:
                 return each
         return None
 
-    def _is_under_way(self, rotated: Candidate, origin: Candidate | None, holder: Tracked | None) -> bool:
+    def _is_under_way(self, rotated: Candidate, origin: Candidate | None, holder: TrackedFile | None) -> bool:
         """True if a file is not to be read (yet): it is a copy of the file that is written, which may be
         about to be truncated; or it is not complete."""
         place = rotated.place
@@ -329,7 +329,7 @@ class Follower:
             known = self._copies[key] = _is_beginning(place, origin, quick=young)
         return known
 
-    def _gone(self, tracked: Tracked, *, replaced: bool) -> None:
+    def _gone(self, tracked: TrackedFile, *, replaced: bool) -> None:
         """Handle a tracked content that can't be found by name. It may be between two names at this moment,
         so it is forgotten only if it stays away."""
         now = self.clock.monotonic()
@@ -352,7 +352,7 @@ class Follower:
         self.tracked.remove(tracked)
         self.forgotten.append(tracked)
 
-    def _say_gone(self, tracked: Tracked, *, replaced: bool) -> None:
+    def _say_gone(self, tracked: TrackedFile, *, replaced: bool) -> None:
         path = tracked.place.path
         unread = 0 if tracked.place.compressed else tracked.place.size - tracked.position
         if unread > 0:
@@ -364,15 +364,15 @@ class Follower:
                 " to it after that was not read"
             )
 
-    def _track(self, candidate: Candidate) -> Tracked:
+    def _track(self, candidate: Candidate) -> TrackedFile:
         order = max((each.order for each in self.tracked), default=0) + 1
-        tracked = Tracked(uuid.uuid4().hex, candidate.family, candidate.place, order=order)
+        tracked = TrackedFile(uuid.uuid4().hex, candidate.family, candidate.place, order=order)
         if self._first_look and not (self.from_start and candidate.named):
             self._begin_at_end(tracked)
         self.tracked.append(tracked)
         return tracked
 
-    def _begin_at_end(self, tracked: Tracked) -> None:
+    def _begin_at_end(self, tracked: TrackedFile) -> None:
         place = tracked.place
         try:
             content = open_content(place)
@@ -417,7 +417,7 @@ class Follower:
         """True if the last ``read`` left nothing of what is there now."""
         return not self._waiting and not self._undecided
 
-    def _read_one(self, tracked: Tracked) -> tuple[list[Line], int]:
+    def _read_one(self, tracked: TrackedFile) -> tuple[list[Line], int]:
         """Read a chunk of a file. Returns its lines, and how many bytes were read."""
         place = tracked.place
         if tracked.gone_since is not None and tracked.content is None:
@@ -453,7 +453,7 @@ class Follower:
             self._rest(tracked)
         return lines, 0
 
-    def _open(self, tracked: Tracked) -> Content | None:
+    def _open(self, tracked: TrackedFile) -> Content | None:
         content = open_content(tracked.place)
         plain = content if isinstance(content, PlainContent) else None
         moved = plain is not None and plain.place().file != tracked.place.file
@@ -464,14 +464,14 @@ class Follower:
         tracked.before = content.read(tracked.mark.offset - size, size)
         return content
 
-    def _rest(self, tracked: Tracked) -> None:
+    def _rest(self, tracked: TrackedFile) -> None:
         """At the end of a rotated file: close it. It only has to be recognised."""
         rotated = tracked.place.path != tracked.family
         quiet = self.clock.now_ms() - tracked.place.modified_ns // 1_000_000 > _QUIET_MS
         if rotated and quiet and tracked.gone_since is None and not tracked.rest:
             tracked.let_go()
 
-    def _has_ended(self, tracked: Tracked) -> bool:
+    def _has_ended(self, tracked: TrackedFile) -> bool:
         """True if a last line without a line feed is complete."""
         if tracked.place.compressed:
             return True
@@ -484,7 +484,7 @@ class Follower:
         self._waiting = True
         return False
 
-    def _split(self, tracked: Tracked, data: bytes) -> list[Line]:
+    def _split(self, tracked: TrackedFile, data: bytes) -> list[Line]:
         buffer = tracked.rest + data
         cut = buffer.rfind(b"\n") + 1
         lines: list[Line] = []
@@ -503,24 +503,24 @@ class Follower:
         tracked.rest = buffer[cut:]
         return lines
 
-    def _pieces(self, tracked: Tracked, line: bytes) -> list[Line]:
+    def _pieces(self, tracked: TrackedFile, line: bytes) -> list[Line]:
         pieces = [line[at : at + self.longest] for at in range(0, len(line), self.longest)]
         first = tracked.piece + 1
         tracked.piece += len(pieces)
         return [Line(piece, first + at) for at, piece in enumerate(pieces)]
 
-    def _take_rest(self, tracked: Tracked) -> Line:
+    def _take_rest(self, tracked: TrackedFile) -> Line:
         line = Line(tracked.rest.removesuffix(b"\r"), tracked.piece + 1 if tracked.piece else 0)
         tracked.piece = 0
         self._advance(tracked, tracked.rest)
         tracked.rest = b""
         return line
 
-    def _advance(self, tracked: Tracked, taken: bytes) -> None:
+    def _advance(self, tracked: TrackedFile, taken: bytes) -> None:
         tracked.mark = tracked.mark.moved(taken, tracked.before)
         tracked.before = (tracked.before + taken)[-HEAD:]
 
-    def _complain_once(self, tracked: Tracked, error: OSError) -> None:
+    def _complain_once(self, tracked: TrackedFile, error: OSError) -> None:
         broken = isinstance(error, BrokenContent)
         if broken and self.clock.now_ms() - tracked.place.modified_ns // 1_000_000 < _QUIET_MS:
             self._waiting = True  # it is still being written

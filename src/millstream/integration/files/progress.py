@@ -18,12 +18,12 @@ from typing import Any
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.consume import Reader
+from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.text.position import TopicPartition
 from millstream.client.transaction import Transaction
 from millstream.core.errors import MillstreamError
 from millstream.integration.files.content import FileStat, Mark
-from millstream.integration.files.follow import Tracked
+from millstream.integration.files.follow import TrackedFile
 
 TOPIC = "__millstream_tail"
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "8388608", "min.cleanable.dirty.ratio": "0.5"}
@@ -41,7 +41,7 @@ class TailProgress:
         with Admin(self._connection) as admin:
             admin.create_topic(TOPIC, partitions=1, config=_SETTINGS, if_not_exists=True)
 
-    def load(self) -> tuple[bool, list[Tracked]]:
+    def load(self) -> tuple[bool, list[TrackedFile]]:
         """Whether this tail has begun, and what it tracks. To be called after taking over the transactional
         id, because that settles what a predecessor left open."""
         place = TopicPartition(TOPIC, 0)
@@ -49,7 +49,7 @@ class TailProgress:
         with Admin(self._connection) as admin:
             bounds = admin.bounds([place], committed_only=True)[place]
         mine = f"{self._name}\n"
-        with Reader(self._connection, {place: bounds.start}, {place: bounds.end}) as reader:
+        with PartitionReader(self._connection, {place: bounds.start}, {place: bounds.end}) as reader:
             while not reader.finished:
                 for record in reader.read(10_000, 0.2):
                     key = (record.key() or b"").decode("utf-8", "replace")
@@ -61,16 +61,16 @@ class TailProgress:
     def begin(self, txn: Transaction) -> None:
         txn.send(TOPIC, b"{}", key=f"{self._name}\n", partition=0)
 
-    def save(self, txn: Transaction, tracked: Tracked) -> None:
+    def save(self, txn: Transaction, tracked: TrackedFile) -> None:
         """Write how far a content was read."""
         value = json.dumps(fields_of(tracked))
         txn.send(TOPIC, value, key=f"{self._name}\n{tracked.id}", partition=0)
 
-    def forget(self, txn: Transaction, tracked: Tracked) -> None:
+    def forget(self, txn: Transaction, tracked: TrackedFile) -> None:
         txn.send(TOPIC, None, key=f"{self._name}\n{tracked.id}", partition=0)
 
 
-def fields_of(tracked: Tracked) -> dict[str, Any]:
+def fields_of(tracked: TrackedFile) -> dict[str, Any]:
     """What is stored of a content; ``tracked_of`` reads it."""
     place = tracked.place
     return {
@@ -89,12 +89,12 @@ def fields_of(tracked: Tracked) -> dict[str, Any]:
     }
 
 
-def tracked_of(id: str, value: bytes) -> Tracked:
+def tracked_of(id: str, value: bytes) -> TrackedFile:
     try:
         fields = json.loads(value)
         mark = Mark.from_fields(fields)
         place = FileStat(*(fields[name] for name in ("path", "device", "inode", "size", "modified_ns")))
-        return Tracked(
+        return TrackedFile(
             id,
             fields["family"],
             place,

@@ -20,7 +20,7 @@ from millstream.client.librdkafka.admin import Admin
 from millstream.client.transaction import Headers, Transaction, Transactions
 from millstream.core.clock import Clock
 from millstream.core.errors import BrokerUnavailable, MillstreamError, ProducerFenced, TransactionAborted
-from millstream.integration.files.follow import LONGEST_LINE, Follower, Line, ReadLines, Tracked
+from millstream.integration.files.follow import LONGEST_LINE, FileFollower, Line, ReadLines, TrackedFile
 from millstream.integration.files.parse import Parse, Parsed
 from millstream.integration.files.progress import TailProgress
 
@@ -124,7 +124,7 @@ class Tail:
     def _session(self, progress: TailProgress, ended: Callable[[], bool], shown: Callable[[], None]) -> None:
         with Transactions(self.connection, f"millstream-tail-{self.name}") as transactions:
             begun, known = progress.load()
-            follower = Follower(
+            follower = FileFollower(
                 self.patterns,
                 self.clock,
                 known,
@@ -158,8 +158,8 @@ class Tail:
         txn: Transaction,
         progress: TailProgress,
         reads: Sequence[ReadLines],
-        fresh: Sequence[Tracked],
-        forgotten: Sequence[Tracked],
+        fresh: Sequence[TrackedFile],
+        forgotten: Sequence[TrackedFile],
     ) -> TailCounters:
         now_ms = self.clock.now_ms()
         sent = TailCounters()

@@ -90,7 +90,7 @@ class CleanedTransactions:
             self._aborting.setdefault(producer_id, (entry, False))
 
 
-class Left(NamedTuple):
+class CleanedBatch(NamedTuple):
     """What compaction keeps of a batch."""
 
     data: Buffer | None  # None: the batch is removed
@@ -101,7 +101,7 @@ class Left(NamedTuple):
     is_unreadable: bool = False
 
 
-GONE = Left(None, True, 0, NO_TIMESTAMP)
+GONE = CleanedBatch(None, True, 0, NO_TIMESTAMP)
 
 
 class BatchCleaner:
@@ -126,7 +126,7 @@ class BatchCleaner:
         self._now_ms = now_ms
         self._new_horizon = now_ms + delete_retention_ms
 
-    def clean(self, header: BatchHeader, data: Buffer) -> Left:
+    def clean(self, header: BatchHeader, data: Buffer) -> CleanedBatch:
         """Clean a complete batch with a correct checksum. If the batch ends a segment, the caller keeps
         at least its header."""
         keep_empty = self._is_last_of_producer(header)
@@ -144,19 +144,19 @@ class BatchCleaner:
             return header.last_offset == last_offset
         return bool(header.attributes & CONTROL) and header.producer_epoch == epoch
 
-    def _control(self, header: BatchHeader, data: Buffer, keep_empty: bool) -> Left:
+    def _control(self, header: BatchHeader, data: Buffer, keep_empty: bool) -> CleanedBatch:
         try:
             spent = self.transactions.is_spent(header, data)
         except CorruptBatch:
-            return Left(data, False, header.record_count, header.max_timestamp, is_unreadable=True)
+            return CleanedBatch(data, False, header.record_count, header.max_timestamp, is_unreadable=True)
         has_horizon = bool(header.attributes & DELETE_HORIZON)
         if spent and (header.record_count == 0 or (has_horizon and header.base_timestamp <= self._now_ms)):
             return emptied(header, data) if keep_empty else GONE
         if spent and not has_horizon:
             return self._with_horizon(header, data)
-        return Left(data, False, header.record_count, header.max_timestamp)
+        return CleanedBatch(data, False, header.record_count, header.max_timestamp)
 
-    def _with_horizon(self, header: BatchHeader, data: Buffer) -> Left:
+    def _with_horizon(self, header: BatchHeader, data: Buffer) -> CleanedBatch:
         body = bytearray()
         for record in read_records(data, 0, header):
             write_record(
@@ -165,9 +165,9 @@ class BatchCleaner:
         attributes = header.attributes | DELETE_HORIZON
         fields = _fields(header, attributes, self._new_horizon, header.max_timestamp, header.record_count)
         out = assemble(compress(header.codec, body), **fields)
-        return Left(out, True, header.record_count, header.max_timestamp)
+        return CleanedBatch(out, True, header.record_count, header.max_timestamp)
 
-    def _records(self, header: BatchHeader, data: Buffer, keep_empty: bool) -> Left:
+    def _records(self, header: BatchHeader, data: Buffer, keep_empty: bool) -> CleanedBatch:
         horizon = header.base_timestamp if header.attributes & DELETE_HORIZON else None
         try:
             body = uncompressed(header, data)
@@ -183,11 +183,11 @@ class BatchCleaner:
                 HEADER_SIZE,
             )
         except CorruptBatch:
-            return Left(data, False, header.record_count, header.max_timestamp, is_unreadable=True)
+            return CleanedBatch(data, False, header.record_count, header.max_timestamp, is_unreadable=True)
         if left == 0:
             return (emptied(header, data) if keep_empty else GONE)._replace(keyless=keyless)
         if out is None:
-            return Left(data, False, left, header.max_timestamp)
+            return CleanedBatch(data, False, left, header.max_timestamp)
         attributes, base_timestamp, max_timestamp = header.attributes, header.base_timestamp, newest
         if rebased:
             attributes |= DELETE_HORIZON
@@ -199,16 +199,16 @@ class BatchCleaner:
             write_header(out, **fields)
         else:
             out = assemble(compress(header.codec, memoryview(out)[HEADER_SIZE:]), **fields)
-        return Left(out, True, left, max_timestamp, keyless)
+        return CleanedBatch(out, True, left, max_timestamp, keyless)
 
 
-def emptied(header: BatchHeader, data: Buffer) -> Left:
+def emptied(header: BatchHeader, data: Buffer) -> CleanedBatch:
     """Reduce a batch to its header."""
     if header.record_count == 0:
-        return Left(data, False, 0, NO_TIMESTAMP)
+        return CleanedBatch(data, False, 0, NO_TIMESTAMP)
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     fields = _fields(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0)
-    return Left(assemble(b"", **fields), True, 0, NO_TIMESTAMP)
+    return CleanedBatch(assemble(b"", **fields), True, 0, NO_TIMESTAMP)
 
 
 def uncompressed(header: BatchHeader, data: Buffer) -> Buffer:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from millstream.log.compaction.single_pass import DamagedLog, Finished, PassInput, SegmentGroup, compact
+from millstream.log.compaction.single_pass import DamagedLog, PassInput, PassResult, SegmentGroup, compact
 from millstream.log.storage.files import OsFiles
 
 _NICE = 10
@@ -38,7 +38,7 @@ class Child:
         )
         self._request = json.dumps({"job": asdict(job), "max_bytes_per_second": max_bytes_per_second}) + "\n"
 
-    def events(self) -> Generator[SegmentGroup | Finished, None, None]:
+    def events(self) -> Generator[SegmentGroup | PassResult, None, None]:
         """Yield what ``compact`` would. Raises DamagedLog, or OSError."""
         process = self._process
         assert process.stdin is not None
@@ -51,7 +51,7 @@ class Child:
                 for line in process.stdout:
                     event = _event(json.loads(line))
                     yield event
-                    if isinstance(event, Finished):
+                    if isinstance(event, PassResult):
                         return
             finally:
                 process.kill()
@@ -61,11 +61,11 @@ class Child:
         self._process.kill()
 
 
-def _event(said: dict[str, Any]) -> SegmentGroup | Finished:
+def _event(said: dict[str, Any]) -> SegmentGroup | PassResult:
     if "group" in said:
         return SegmentGroup(*said["group"])
     if "finished" in said:
-        return Finished(*said["finished"])
+        return PassResult(*said["finished"])
     if "damaged" in said:
         raise DamagedLog(said["damaged"])
     raise OSError(said["errno"], said["error"])

@@ -27,7 +27,7 @@ import threading
 from typing import NamedTuple
 
 from millstream.core.topic_config import TopicConfig
-from millstream.log.compaction.single_pass import Finished, PassInput, SegmentGroup
+from millstream.log.compaction.single_pass import PassInput, PassResult, SegmentGroup
 from millstream.log.retention import Retention
 from millstream.log.segment.scan import ScannedBatch
 from millstream.log.segment.segment import (
@@ -51,7 +51,7 @@ CHECKPOINT = "compaction-checkpoint"
 EVERYWHERE = (1 << 63) - 1
 
 
-class Dirt(NamedTuple):
+class Dirtiness(NamedTuple):
     """How dirty a log is, counting only what may be cleaned now."""
 
     dirty_from: int
@@ -74,8 +74,8 @@ class Compaction:
         self._path = f"{log.path}/{CHECKPOINT}"
         self.clean_to = 0
         self.gaps_below = 0
-        self.dirt: Dirt | None = None  # as of the last ``look``
-        self.last: Finished | None = None  # the last pass since this process started
+        self.dirt: Dirtiness | None = None  # as of the last ``look``
+        self.last: PassResult | None = None  # the last pass since this process started
         self.last_ms = -1  # when it finished
         self._refused: tuple[str, TopicConfig] | None = None
         self._saving = threading.Lock()  # two threads must not write the same temporary file
@@ -118,7 +118,7 @@ class Compaction:
 
     # What is dirty, and what to clean
 
-    def look(self, now_ms: int) -> Dirt:
+    def look(self, now_ms: int) -> Dirtiness:
         """Measure how dirty the log is. May raise OSError."""
         log = self._log
         start, end = log.log_start_offset, log.end_offset
@@ -145,15 +145,15 @@ class Compaction:
                 if segment.size and 0 < segment.rolls_from(EVERYWHERE) < overdue_ms:
                     is_overdue = True
             dirty_to = ceiling
-        self.dirt = Dirt(self.clean_to, max(dirty_to, self.clean_to), clean, dirty, is_overdue)
+        self.dirt = Dirtiness(self.clean_to, max(dirty_to, self.clean_to), clean, dirty, is_overdue)
         return self.dirt
 
-    def is_due(self, dirt: Dirt) -> bool:
+    def is_due(self, dirt: Dirtiness) -> bool:
         if dirt.dirty_bytes == 0:
             return False
         return dirt.is_overdue or dirt.ratio > self._log.config.min_cleanable_dirty_ratio
 
-    def job(self, dirt: Dirt, now_ms: int, memory: int) -> PassInput | None:
+    def job(self, dirt: Dirtiness, now_ms: int, memory: int) -> PassInput | None:
         """The input of a pass over the log; None if no pass is possible now. May raise OSError."""
         log = self._log
         if log.written_offset != log.end_offset:
@@ -220,7 +220,7 @@ class Compaction:
             if name.endswith(CLEANED_SUFFIX):
                 files.remove(f"{path}/{name}")
 
-    def finished(self, finished: Finished, now_ms: int) -> None:
+    def finished(self, finished: PassResult, now_ms: int) -> None:
         """Note that a pass is done and swapped in completely. The caller then calls ``save``."""
         self.clean_to = finished.clean_to
         self.last, self.last_ms = finished, now_ms

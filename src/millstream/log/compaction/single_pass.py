@@ -79,7 +79,7 @@ class SegmentGroup(NamedTuple):
     aborted_size: int
 
 
-class Finished(NamedTuple):
+class PassResult(NamedTuple):
     """The result of a completed pass."""
 
     clean_to: int  # the next pass notes keys from here on
@@ -95,7 +95,7 @@ class Finished(NamedTuple):
 Pace = Callable[[int], None]  # gets the number of bytes read or written; blocks to slow the pass down
 
 
-_Events = Generator[SegmentGroup | Finished, None, None]
+_Events = Generator[SegmentGroup | PassResult, None, None]
 
 
 def compact(files: Files, job: PassInput, pace: Pace = lambda size: None) -> _Events:
@@ -129,7 +129,7 @@ class _Pass:
             gaps=base < self._job.gaps_below,
         )
 
-    def run(self) -> Iterator[SegmentGroup | Finished]:
+    def run(self) -> Iterator[SegmentGroup | PassResult]:
         job = self._job
         latest, clean_to = self._note_keys()
         cleaner = BatchCleaner(
@@ -141,7 +141,7 @@ class _Pass:
             delete_retention_ms=job.delete_retention_ms,
         )
         yield from self._clean([s for s in self._segments if s.base_offset < clean_to], cleaner)
-        yield Finished(
+        yield PassResult(
             clean_to,
             latest.count,
             self._before,

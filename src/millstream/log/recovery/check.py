@@ -22,7 +22,7 @@ from millstream.log.recovery.replay import Replay
 from millstream.log.recovery.shortfall import (
     ACCEPTED_LOSSES,
     HighestCommits,
-    Known,
+    LogFacts,
     began_before,
     described,
     of_another_topic,
@@ -217,8 +217,8 @@ class _Check:
         self.starts = read_offsets(files, f"{root}/{LOG_START_OFFSETS}")
         self.machine_stopped = not self.summary.clean_shutdown and machine_stopped(files, root)
 
-    def known(self, key: tuple[str, int]) -> Known:
-        known = Known(
+    def known(self, key: tuple[str, int]) -> LogFacts:
+        known = LogFacts(
             self.points.get(key, 0),
             self.starts.get(key, 0),
             self.expected.get(key, HighestCommits()),
@@ -256,7 +256,7 @@ class _Check:
         else:
             yield from self._length(name, self.known(key), None)
 
-    def _length(self, partition: str, known: Known, end: int | None) -> Iterator[Finding]:
+    def _length(self, partition: str, known: LogFacts, end: int | None) -> Iterator[Finding]:
         path = f"{self.root}/{partition}"
         missing = known.missing(end, machine_stopped=self.machine_stopped)
         if missing:

@@ -30,7 +30,7 @@ from millstream.log.disk_failures import is_marked, synced_before_failure, unmar
 from millstream.log.partition import PartitionLog
 from millstream.log.producers import Producers
 from millstream.log.recovery.replay import Replay
-from millstream.log.recovery.shortfall import Known, began_before, described
+from millstream.log.recovery.shortfall import LogFacts, began_before, described
 from millstream.log.segment.scan import Damage, ScannedBatch, is_cut_off
 from millstream.log.segment.segment import (
     ABORTED_SUFFIX,
@@ -55,7 +55,7 @@ NO_CEILING = (1 << 63) - 1
 
 def open_partition(
     log: PartitionLog,
-    known: Known,
+    known: LogFacts,
     *,
     new: bool,
     clean: bool,
@@ -83,7 +83,7 @@ class _Opening:
     """The opening of one log."""
 
     def __init__(
-        self, log: PartitionLog, known: Known, *, is_copy: bool, machine_stopped: bool, is_accepted: bool
+        self, log: PartitionLog, known: LogFacts, *, is_copy: bool, machine_stopped: bool, is_accepted: bool
     ) -> None:
         self.log = log
         self.known = known
@@ -137,7 +137,7 @@ class _Opening:
             )
 
     def _check_start(self) -> None:
-        """Log what is missing at the start of a log that was closed in order. Its epochs say where it
+        """Log what is missing at the start of a log that was closed cleanly. Its epochs say where it
         began."""
         log, first = self.log, self.segments[0].base_offset
         has_archive = log.archive.is_known or log.config.remote_storage_enable

@@ -54,7 +54,7 @@ class HighestCommits(NamedTuple):
         return found
 
 
-class Known(NamedTuple):
+class LogFacts(NamedTuple):
     """What is known of a partition's log apart from its files."""
 
     recovery_point: int = 0
@@ -83,21 +83,21 @@ class Known(NamedTuple):
                 reasons.append(f"group {self.commits.read_group} committed offset {self.commits.read_offset}")
         return ", and ".join(reasons)
 
-    def without_directory(self) -> Known:
+    def without_directory(self) -> LogFacts:
         """The same for a log whose directory is missing. There was one if any group ever committed."""
         offset, group = self.commits[:2]
         return self._replace(commits=self.commits._replace(read_offset=offset, read_group=group))
 
 
 def began_before(epochs: Sequence[tuple[int, int]], first: int, has_archive: bool) -> range | None:
-    """The offsets that are missing at the start of a log that was closed in order, whose first segment begins
+    """The offsets that are missing at the start of a log that was closed cleanly, whose first segment begins
     at ``first``. A closed log's first epoch begins where the log does. Older records may be in an archive."""
     if not epochs or has_archive or epochs[0][1] >= first:
         return None
     return range(epochs[0][1], first)
 
 
-def described(name: str, path: str, end: int | None, missing: str, known: Known) -> str:
+def described(name: str, path: str, end: int | None, missing: str, known: LogFacts) -> str:
     """The message for the person who has to decide."""
     directory = path.rpartition("/")[0]
     if end is None:

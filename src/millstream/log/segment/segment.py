@@ -13,7 +13,7 @@ from millstream.log.segment.aborted import AbortedIndex
 from millstream.log.segment.index import UNINDEXED, OffsetIndex, TimeIndex
 from millstream.log.segment.scan import WINDOW, Damage, ScannedBatch, scan
 from millstream.log.segment.time_search import Walk
-from millstream.log.storage.files import Aside, FilePool, LazyFile, rename_all
+from millstream.log.storage.files import FilePool, LazyFile, RunOnThread, rename_all
 from millstream.log.storage.memory import MemoryFiles
 from millstream.records.batch import HEADER_SIZE, MAGIC, NO_TIMESTAMP, PREFIX_SIZE, BatchHeader, read_header
 
@@ -460,7 +460,7 @@ class Segment:
         """Rebuild both indexes from the log, checking every batch on the way."""
         self._rebuild(ceiling, _INTERVAL, lambda work, done: done(work()))
 
-    def _rebuild(self, ceiling: int, interval: int, aside: Aside) -> None:
+    def _rebuild(self, ceiling: int, interval: int, aside: RunOnThread) -> None:
         """Rebuild both from what is written now. ``done`` puts them in place, on the log's thread."""
         file, end = self.log.get(), self.written
         entries, times = self.index.written, self.times.written

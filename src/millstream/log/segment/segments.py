@@ -10,7 +10,7 @@ from itertools import islice
 
 from millstream.core.errors import IndexRebuilding, LogError
 from millstream.log.segment.segment import Segment
-from millstream.log.segment.time_search import NOWHERE, Place, Search, first_in, newest_in
+from millstream.log.segment.time_search import NOWHERE, OffsetAndTimestamp, Search, first_in, newest_in
 from millstream.log.storage.files import File
 from millstream.records.batch import HEADER_SIZE
 
@@ -173,7 +173,7 @@ class Segments:
 
     # By time
 
-    def first_at(self, timestamp: int, start: int, *, end: int) -> Search[Place | None]:
+    def first_at(self, timestamp: int, start: int, *, end: int) -> Search[OffsetAndTimestamp | None]:
         """(offset, timestamp) of the first record from ``start`` on with that timestamp or a later one."""
         for segment, ceiling in self._as_now(end):
             if segment.deleted or ceiling <= start or segment.largest_timestamp(ceiling)[0] < timestamp:
@@ -186,7 +186,7 @@ class Segments:
                 return found  # type: ignore[no-any-return]
         return None
 
-    def newest(self, start: int, *, end: int) -> Search[Place]:
+    def newest(self, start: int, *, end: int) -> Search[OffsetAndTimestamp]:
         """(offset, timestamp) of the first record from ``start`` on that has the largest timestamp."""
         best = NOWHERE
         for segment, ceiling in self._as_now(end):
@@ -198,7 +198,7 @@ class Segments:
                 found, damage = yield partial(newest_in, near, whole, largest, start)
                 for each in damage:
                     segment.report(each)
-                best = max(best, found, key=lambda place: place[1])
+                best = max(best, found, key=lambda found: found[1])
         return best
 
     def _as_now(self, end: int) -> list[tuple[Segment, int]]:

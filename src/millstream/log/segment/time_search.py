@@ -20,9 +20,9 @@ _LOOKED_THROUGH = 2 * 1024 * 1024  # bytes of records decompressed at most to fi
 
 T = TypeVar("T")
 Search = Generator[Callable[[], Any], Any, T]
-Place = tuple[int, int]  # offset and timestamp
+OffsetAndTimestamp = tuple[int, int]  # offset and timestamp
 
-NOWHERE: Place = (-1, -1)
+NOWHERE: OffsetAndTimestamp = (-1, -1)
 
 
 class Walk(NamedTuple):
@@ -59,7 +59,7 @@ class Walk(NamedTuple):
             elif item.header.last_offset >= self.offset:
                 yield item
 
-    def places(self, batch: ScannedBatch) -> Iterator[Place]:
+    def offsets_and_timestamps(self, batch: ScannedBatch) -> Iterator[OffsetAndTimestamp]:
         """Offsets and timestamps of a batch's records."""
         data = self.file.pread(batch.header.size, batch.position)
         try:
@@ -72,31 +72,31 @@ class Walk(NamedTuple):
             yield batch.header.base_offset, batch.header.max_timestamp
 
 
-def first_in(walk: Walk, timestamp: int, start: int) -> tuple[Place | None, list[Damage]]:
+def first_in(walk: Walk, timestamp: int, start: int) -> tuple[OffsetAndTimestamp | None, list[Damage]]:
     """The first record from offset ``start`` on that is not older, and the damage on the way."""
     damage: list[Damage] = []
     for batch in walk.batches(damage):
         if batch.header.max_timestamp >= timestamp:
-            for offset, time in walk.places(batch):
+            for offset, time in walk.offsets_and_timestamps(batch):
                 if time >= timestamp and offset >= start:
                     return (offset, time), damage
     return None, damage
 
 
-def newest_in(near: Walk, whole: Walk, largest: int, start: int) -> tuple[Place, list[Damage]]:
+def newest_in(near: Walk, whole: Walk, largest: int, start: int) -> tuple[OffsetAndTimestamp, list[Damage]]:
     """The first record with the largest timestamp. ``near`` leads to the batch that has it, by the index."""
     damage: list[Damage] = []
     batch = next(near.batches(damage), None)
     if batch is not None and batch.header.max_timestamp == largest and batch.header.base_offset >= start:
-        found = max(near.places(batch), key=lambda place: place[1], default=None)
+        found = max(near.offsets_and_timestamps(batch), key=lambda found: found[1], default=None)
         if found is not None:
             return found, damage
     # That record was deleted, compacted or damaged: look at all others.
     best = NOWHERE
     for batch in whole.batches(damage):
         if batch.header.max_timestamp > best[1]:
-            left = [place for place in whole.places(batch) if place[0] >= start]
-            best = max([best, *left], key=lambda place: place[1])
+            left = [found for found in whole.offsets_and_timestamps(batch) if found[0] >= start]
+            best = max([best, *left], key=lambda found: found[1])
     return best, damage
 
 

@@ -313,7 +313,7 @@ def _nobody_watches() -> None:
     """Do nothing: the log itself reports a full disk."""
 
 
-Aside = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+RunOnThread = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
 
 def _at_once(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -333,7 +333,7 @@ class FilePool:
         self.out_of_room: Callable[[], None] = _nobody_watches
         # Runs work that reads a whole file, and calls back on the log's thread with the result, or None
         # if it failed. By default at once; a server sets a function that keeps its loop free.
-        self.aside: Aside = _at_once
+        self.aside: RunOnThread = _at_once
         # Half of the process's limit: the other half is for connections.
         self.limit = limit or min(max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 16), 4096)
         self._open: deque[LazyFile] = deque()

@@ -67,7 +67,7 @@ def interleaved_batches(
     )
     order = np.argsort(partitions, kind="stable").astype(np.int32)
     numbers, starts = np.unique(partitions[order], return_index=True)
-    producer = arrow.Producer(transactional=transactional)  # the sender fills in the rest
+    producer = arrow.ProducerSequence(transactional=transactional)  # the sender fills in the rest
     parts = [
         (
             int(number),

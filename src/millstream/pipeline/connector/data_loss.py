@@ -1,6 +1,6 @@
 """Notices that records were deleted before they were read: with their topic, or because their log was cut.
 
-A query stops with DataLoss then, or, with ``failOnDataLoss=false``, goes on with what is there.
+A query stops with DataLoss then, or, with ``failOnDataLoss=false``, continues with what is there.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millstream.client.errors import is_retriable, refused
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
-from millstream.client.protocol.link import Fetched, Link
+from millstream.client.protocol.link import FetchedPartition, Link
 from millstream.client.protocol.unreadable import Unreadable, damaged, unreadable_in
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import CorruptBatch, DataLoss, RequestFailed
@@ -104,7 +104,7 @@ class SpanReader:
             else:
                 yield from decoded
 
-    def _decoded(self, answer: Fetched, first: int, end: int) -> list[pa.RecordBatch]:
+    def _decoded(self, answer: FetchedPartition, first: int, end: int) -> list[pa.RecordBatch]:
         return arrow.decode(answer.records, first=first, end=end, aborted=answer.aborted, names=self._names)
 
     def _go_on_after(self, unreadable: Unreadable) -> None:
@@ -138,7 +138,7 @@ class SpanReader:
         except (OSError, RequestFailed):
             self._cluster.close()
 
-    def _answer(self) -> Fetched | None:
+    def _answer(self) -> FetchedPartition | None:
         """The response to the request in flight, or to one sent now; None if it must be sent again."""
         if self._asked is None:
             try:
@@ -178,7 +178,7 @@ class SpanReader:
         self._cluster.forget_leader(self._span.partition)
         time.sleep(0.05)
 
-    def _nothing_came(self, answer: Fetched) -> None:
+    def _nothing_came(self, answer: FetchedPartition) -> None:
         if time.monotonic() > self._deadline:
             end = answer.last_stable_offset if self._read_committed else answer.high_watermark
             self._skip(self._span.end, f"the log ends at {end}")

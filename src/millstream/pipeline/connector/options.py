@@ -66,7 +66,7 @@ OPTIONS: tuple[Option, ...] = (
         " milliseconds), `group` for what `groupId` has committed (`group:earliest`, `group:latest` say what"
         ' to do where it has not), or JSON with an offset or a time for each partition: `{"topic": {"0": 23,'
         ' "1": -2, "2": "@-1h"}}` (-2 earliest, -1 latest). Default: `latest` for a stream, `earliest` for a'
-        " batch. A query with a checkpoint goes on from there.",
+        " batch. A query with a checkpoint continues from there.",
         ("startingOffsetsByTimestamp",),
     ),
     Option(
@@ -114,7 +114,7 @@ OPTIONS: tuple[Option, ...] = (
         "failOnDataLoss",
         "read",
         "Whether to stop when records to be read are gone (deleted by retention, with their topic, or by"
-        " hand), saying which. `false` logs it and goes on. Default: true.",
+        " hand), saying which. `false` logs it and continues. Default: true.",
     ),
     Option("includeHeaders", "read", "Whether there is a `headers` column. Default: true."),
     Option(

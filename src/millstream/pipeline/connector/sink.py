@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from millstream.client.protocol.sender import Sender
+from millstream.client.protocol.sender import BatchSender
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import ConfigError
 from millstream.pipeline.connector.batch_encoding import Partitioner, interleaved_batches
@@ -67,7 +67,7 @@ class WrittenRows(WriterCommitMessage):
 class _Rows:
     """Writes the Arrow batches of one task."""
 
-    def __init__(self, options: WriteOptions, sender: Sender) -> None:
+    def __init__(self, options: WriteOptions, sender: BatchSender) -> None:
         self._options = options
         self._sender = sender
         self._counts: dict[str, int] = {}

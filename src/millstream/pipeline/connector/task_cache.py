@@ -12,13 +12,13 @@ import os
 
 from millstream.client.connect import Connection
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.sender import Sender
+from millstream.client.protocol.sender import BatchSender
 from millstream.pipeline.connector.options import WriteOptions
 
 _Key = tuple[object, ...]
 
 _clusters: dict[_Key, Cluster] = {}
-_senders: dict[_Key, Sender] = {}
+_senders: dict[_Key, BatchSender] = {}
 
 
 _frozen_in: int | None = None
@@ -49,7 +49,7 @@ def shared_cluster(connection: Connection) -> Cluster:
     return cluster
 
 
-def shared_sender(options: WriteOptions) -> Sender:
+def shared_sender(options: WriteOptions) -> BatchSender:
     """This process's one sender with these options; a new one after a failure."""
     key = (*_key(options.connection), options.acks, options.idempotent)
     sender = _senders.get(key)
@@ -59,6 +59,6 @@ def shared_sender(options: WriteOptions) -> Sender:
     if sender is None:
         cluster = Cluster(options.connection, patience=options.connection.patience)
         timeout_ms = round(1000 * options.connection.patience)
-        sender = Sender(cluster, acks=options.acks, timeout_ms=timeout_ms, idempotent=options.idempotent)
+        sender = BatchSender(cluster, acks=options.acks, timeout_ms=timeout_ms, idempotent=options.idempotent)
         _senders[key] = sender
     return sender

@@ -63,7 +63,9 @@ def _draw_spot(
     text.append(corners[4] + corners[1] * (width - 2) + corners[5])
     for row, line in zip(rows, text, strict=False):
         row[left : left + width] = list(line)
-    for row in rows[len(text) :]:  # below a box that is shorter than the layer, its line goes on to the foot
+    for row in rows[
+        len(text) :
+    ]:  # below a box that is shorter than the layer, its line continues to the foot
         if spot.below:
             row[_x(spot)] = "│"
 

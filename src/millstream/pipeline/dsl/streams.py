@@ -433,7 +433,7 @@ class ProcessedStream(StatefulStream):
         return StatefulStream(self.node.failed(caller()))
 
 
-class Gathered(StatefulStream):
+class GatheredStream(StatefulStream):
     """The complete events. Incomplete events and repeated parts are channels beside it."""
 
     node: GatherNode

@@ -19,7 +19,15 @@ from millstream.pipeline.dsl.joins.gather import declare_gather
 from millstream.pipeline.dsl.joins.tables import declare_table
 from millstream.pipeline.dsl.processors import Processor, StateBounds, declare_process
 from millstream.pipeline.dsl.sources import SourceNode, declare_source, sources_of
-from millstream.pipeline.dsl.streams import Gathered, ProcessedStream, Source, Stream, Table, Window, node_of
+from millstream.pipeline.dsl.streams import (
+    GatheredStream,
+    ProcessedStream,
+    Source,
+    Stream,
+    Table,
+    Window,
+    node_of,
+)
 from millstream.pipeline.dsl.unions import declare_union
 
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
@@ -207,7 +215,7 @@ class Topology(StreamGraph):
         timeout: str,
         name: str | None = None,
         **parts: Stream,
-    ) -> Gathered:
+    ) -> GatheredStream:
         """Put the parts of one event, which went different ways, together again: one row once every part has
         come. A part is a column of the result, with the part's columns in it, named as it is given here:
         ``flow.gather(price=priced, risk=scored, by="event_id", timeout="30 seconds")``. A part that is given
@@ -219,7 +227,7 @@ class Topology(StreamGraph):
         at = caller()
         given = [*((None, stream) for stream in streams), *parts.items()]
         nodes = [(part, node_of(stream, "a part is a stream; {!r} is not one", at)) for part, stream in given]
-        return Gathered(declare_gather(self, nodes, by, timeout, name=name, at=at))
+        return GatheredStream(declare_gather(self, nodes, by, timeout, name=name, at=at))
 
     # ---- checking -----------------------------------------------------------------------------------
 

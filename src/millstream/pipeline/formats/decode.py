@@ -197,10 +197,10 @@ def _reason(source: SourceNode, *, plain: bool) -> str:
             # from_json stops at the end of the object and does not look further. Trimming scans the whole
             # text, so it is done only where the last character is not the brace.
             f"WHEN NOT endswith({text}, '}}') AND NOT endswith(trim(TRAILING {_SPACE} FROM {text}), '}}')"
-            " THEN 'not JSON: it goes on after the object'",
+            " THEN 'not JSON: it continues after the object'",
             # Another object may follow. '},{' is also valid, within an array: the text is one element then.
             f"WHEN {text} RLIKE {_ANOTHER} AND NOT (json_array_length(concat('[', {text}, ']')) <=> 1)"
-            " THEN 'not JSON: it goes on after the object'",
+            " THEN 'not JSON: it continues after the object'",
             f"WHEN {_DATA}.{_CORRUPT} IS NOT NULL OR {_read_wrongly(source.schema.fields, text)}"
             f" THEN {_wrong_types(source.schema.fields, text)}",
         ]

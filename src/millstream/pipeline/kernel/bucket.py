@@ -21,11 +21,27 @@ import pyarrow as pa
 
 from millstream.core.errors import OperatorFailed
 from millstream.pipeline.kernel.channels import HIDDEN, ahead_channel, late_channel
-from millstream.pipeline.kernel.clock import ALWAYS, NEVER, At, OperatorClock, Place, Seen, TimeRules
+from millstream.pipeline.kernel.clock import (
+    ALWAYS,
+    NEVER,
+    BatchTime,
+    ObservedTime,
+    OperatorClock,
+    SourcePartition,
+    TimeRules,
+)
 from millstream.pipeline.kernel.grouping import floating_key
 from millstream.pipeline.kernel.late import is_late, split_late
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, ProgramPlan, Rows, shown, tables_of
-from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME, Waiting
+from millstream.pipeline.kernel.program import (
+    TIMESTAMP,
+    Events,
+    ProgramOutput,
+    ProgramPlan,
+    Rows,
+    shown,
+    tables_of,
+)
+from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME, WaitingRows
 from millstream.pipeline.kernel.state.store import KEPT_BESIDE, StateStore
 from millstream.pipeline.kernel.user_failures import RecordFailed, reason
 
@@ -68,8 +84,8 @@ class BucketBatch:
     partition, and the time."""
 
     rows: Sequence[tuple[int, pa.Table]]
-    seen: Sequence[Seen]
-    at: At
+    seen: Sequence[ObservedTime]
+    at: BatchTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +134,7 @@ class Bucket:
         saved = self._clocks.get("clock")
         if saved is not None:
             self._clock.load(saved)
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingRows] = []
         self._tables = tables_of(operator.plan)
         if operator.plan.in_order:
             self._waiting = [
@@ -143,7 +159,7 @@ class Bucket:
             ) from failed.error
 
     def _step(self, batch: BucketBatch) -> dict[str, pa.Table]:
-        clock, out = self._clock, Out(self._channels)
+        clock, out = self._clock, ProgramOutput(self._channels)
         carried = [] if batch.at.finish is None else clock.carried_to(batch.at.finish)
         clock.observe([*batch.seen, *carried], batch.at.now)
         for number, table in batch.rows:
@@ -171,21 +187,21 @@ class Bucket:
             entries=len(self._store) - len(self._clocks),
         )
 
-    def _take(self, number: int, table: pa.Table, out: Out) -> None:
+    def _take(self, number: int, table: pa.Table, out: ProgramOutput) -> None:
         clock = self._clock
         time = table[TIME].to_numpy()
-        places = table.select([SOURCE, PARTITION])
-        watermark = self._judged_by(number, places, table[OFFSET].to_numpy(), table[SEEN].to_numpy())
+        origins = table.select([SOURCE, PARTITION])
+        watermark = self._judged_by(number, origins, table[OFFSET].to_numpy(), table[SEEN].to_numpy())
         ahead = np.zeros(len(time), bool)
-        for source in np.unique(places[SOURCE].to_numpy()):
+        for source in np.unique(origins[SOURCE].to_numpy()):
             bound = (clock.rules.get((number, int(source))) or TimeRules()).ahead
             if bound is not None:
-                ahead |= (places[SOURCE].to_numpy() == source) & (time > clock.now + bound)
+                ahead |= (origins[SOURCE].to_numpy() == source) & (time > clock.now + bound)
         own = table.drop_columns(list(BESIDE))
         offsets = _placed(table[OFFSET].to_numpy(), own)
         table = table.set_column(table.schema.get_field_index(OFFSET), OFFSET, pa.array(offsets))
-        place = (places[SOURCE].to_numpy(), places[PARTITION].to_numpy(), offsets)
-        rows = Rows(number, own, time, watermark, place)
+        position = (origins[SOURCE].to_numpy(), origins[PARTITION].to_numpy(), offsets)
+        rows = Rows(number, own, time, watermark, position)
         timeless = time == NEVER
         if timeless.any():
             out.late(rows.take(timeless), np.zeros(int(timeless.sum()), np.int64))
@@ -206,11 +222,13 @@ class Bucket:
             table = table.filter(pa.array(on_time))
         self._waiting[number].add(table.drop_columns([SEEN]))
 
-    def _judged_by(self, number: int, places: pa.Table, offsets: Any, seen: Any) -> Any:
-        sources, partitions = places[SOURCE].to_numpy(), places[PARTITION].to_numpy()
+    def _judged_by(self, number: int, origins: pa.Table, offsets: Any, seen: Any) -> Any:
+        sources, partitions = origins[SOURCE].to_numpy(), origins[PARTITION].to_numpy()
         found = np.full(len(offsets), NEVER, np.int64)
         for source, partition, here in by_place(sources, partitions):
-            found[here] = self._clock.watermarks(Place(number, source, partition), offsets[here], seen[here])
+            found[here] = self._clock.watermarks(
+                SourcePartition(number, source, partition), offsets[here], seen[here]
+            )
         return found
 
     def _let_go(self) -> Events | None:

@@ -41,7 +41,7 @@ RESULT, MADE = -1, -2
 Times = Any  # numpy arrays of int64; numpy's own types can't say that more precisely
 
 
-class Place(NamedTuple):
+class SourcePartition(NamedTuple):
     """Where rows come from: an input of the operator, one of that input's sources, and a partition."""
 
     input: int
@@ -58,17 +58,17 @@ class TimeRules:
     ahead: int | None = None
 
 
-class At(NamedTuple):
+class BatchTime(NamedTuple):
     """The time of a batch. ``finish``: the input has ended, and event time advances to this."""
 
     now: int
     finish: int | None = None
 
 
-class Seen(NamedTuple):
+class ObservedTime(NamedTuple):
     """What a task saw of a partition in this batch: the first offset and the latest time."""
 
-    place: Place
+    origin: SourcePartition
     first_offset: int
     latest: int  # NEVER if there were rows, but none with a time that is believed
 
@@ -89,46 +89,49 @@ class OperatorClock:
     began: int = NEVER
     watermark: int = NEVER
     before: int = NEVER  # the watermark when this batch began
-    partitions: dict[Place, PartitionClock] = field(default_factory=dict)
-    _starts: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
+    partitions: dict[SourcePartition, PartitionClock] = field(default_factory=dict)
+    _starts: dict[SourcePartition, list[tuple[int, int]]] = field(default_factory=dict)
 
-    def observe(self, seen: Sequence[Seen], now: int) -> None:
+    def observe(self, seen: Sequence[ObservedTime], now: int) -> None:
         """Advance the clock by the times that a batch has shown."""
         self.now = max(self.now, now)  # wall clocks sometimes go back
         if self.began == NEVER:
             self.began = self.now
         self.before = self.watermark
         self._starts = {}
-        for place, first, latest in sorted(seen, key=lambda one: (one.place, one.first_offset)):
-            clock = self.partitions.get(place)
+        for origin, first, latest in sorted(seen, key=lambda one: (one.origin, one.first_offset)):
+            clock = self.partitions.get(origin)
             if clock is None:
-                clock = self.partitions[place] = PartitionClock(NEVER, self.now)
-            self._starts.setdefault(place, []).append((first, clock.latest))
+                clock = self.partitions[origin] = PartitionClock(NEVER, self.now)
+            self._starts.setdefault(origin, []).append((first, clock.latest))
             clock.latest = max(clock.latest, latest)
             clock.arrived = self.now
         self.watermark = max(self.watermark, self._reached())
 
-    def watermarks(self, place: Place, offsets: Times, latest_before: Times) -> Times:
+    def watermarks(self, origin: SourcePartition, offsets: Times, latest_before: Times) -> Times:
         """The watermark by which each row of a partition is judged. ``latest_before`` is the latest time
         that the row's own task had seen in the partition before the row."""
-        if place.source == MADE:
+        if origin.source == MADE:
             return np.full(len(offsets), self.before, np.int64)
-        starts = self._starts.get(place) or [(0, NEVER)]
+        starts = self._starts.get(origin) or [(0, NEVER)]
         firsts = np.array([first for first, _ in starts])
         reached = np.array([latest for _, latest in starts])
         # Rows without an offset have no order, so they are judged by what was known before the batch.
         span = np.where(offsets < 0, 0, np.maximum(np.searchsorted(firsts, offsets, side="right") - 1, 0))
         latest = np.maximum(reached[span], latest_before)
-        lateness = self._rules(place).lateness
+        lateness = self._rules(origin).lateness
         return np.maximum(np.where(latest == NEVER, NEVER, latest - lateness), self.before)
 
-    def carried_to(self, event_time: int) -> list[Seen]:
+    def carried_to(self, event_time: int) -> list[ObservedTime]:
         """What would be seen if every partition of every source advanced its watermark to an event time."""
-        found: list[Seen] = []
+        found: list[ObservedTime] = []
         for (number, source), rules in self.rules.items():
-            known = [place for place in self.partitions if place[:2] == (number, source)]
+            known = [origin for origin in self.partitions if origin[:2] == (number, source)]
             latest = event_time + rules.lateness
-            found += [Seen(place, ALWAYS, latest) for place in known or [Place(number, source, 0)]]
+            found += [
+                ObservedTime(origin, ALWAYS, latest)
+                for origin in known or [SourcePartition(number, source, 0)]
+            ]
         return found
 
     def input_watermark(self, number: int) -> int:
@@ -149,8 +152,8 @@ class OperatorClock:
             return NEVER
         return self._moved_on([pair for clocks in shown for pair in clocks])
 
-    def _inputs_clocks(self, number: int) -> list[tuple[Place, PartitionClock]]:
-        return [(place, clock) for place, clock in self.partitions.items() if place.input == number]
+    def _inputs_clocks(self, number: int) -> list[tuple[SourcePartition, PartitionClock]]:
+        return [(origin, clock) for origin, clock in self.partitions.items() if origin.input == number]
 
     def _sources(self, number: int) -> list[tuple[int, int]]:
         """The sources of an input."""
@@ -159,7 +162,7 @@ class OperatorClock:
     def _unseen(self) -> list[tuple[int, int]]:
         """The sources without rows so far. Time waits for each of them. Otherwise the first rows
         of a topic that starts later than another would all be late."""
-        seen = {(place.input, place.source) for place in self.partitions}
+        seen = {(origin.input, origin.source) for origin in self.partitions}
         return [source for source in self.rules if source not in seen]
 
     def _may_be_missing(self, source: tuple[int, int]) -> bool:
@@ -167,27 +170,29 @@ class OperatorClock:
         after = self.rules[source].idle_after
         return after is not None and self.now - self.began >= after
 
-    def _active(self, clocks: list[tuple[Place, PartitionClock]]) -> list[tuple[Place, PartitionClock]]:
-        return [(place, clock) for place, clock in clocks if not self._idle(place, clock)]
+    def _active(
+        self, clocks: list[tuple[SourcePartition, PartitionClock]]
+    ) -> list[tuple[SourcePartition, PartitionClock]]:
+        return [(origin, clock) for origin, clock in clocks if not self._idle(origin, clock)]
 
-    def _idle(self, place: Place, clock: PartitionClock) -> bool:
-        after = self._rules(place).idle_after
+    def _idle(self, origin: SourcePartition, clock: PartitionClock) -> bool:
+        after = self._rules(origin).idle_after
         return after is not None and self.now - clock.arrived >= after
 
-    def _least(self, clocks: list[tuple[Place, PartitionClock]]) -> int:
-        return min((self._own(place, clock) for place, clock in clocks), default=NEVER)
+    def _least(self, clocks: list[tuple[SourcePartition, PartitionClock]]) -> int:
+        return min((self._own(origin, clock) for origin, clock in clocks), default=NEVER)
 
-    def _own(self, place: Place, clock: PartitionClock) -> int:
-        return NEVER if clock.latest == NEVER else clock.latest - self._rules(place).lateness
+    def _own(self, origin: SourcePartition, clock: PartitionClock) -> int:
+        return NEVER if clock.latest == NEVER else clock.latest - self._rules(origin).lateness
 
-    def _moved_on(self, clocks: list[tuple[Place, PartitionClock]]) -> int:
+    def _moved_on(self, clocks: list[tuple[SourcePartition, PartitionClock]]) -> int:
         """The watermark when everything is idle: the furthest one, plus the time since the last row."""
-        furthest = max(self._own(place, clock) for place, clock in clocks)
+        furthest = max(self._own(origin, clock) for origin, clock in clocks)
         heard = max(clock.arrived for _, clock in clocks)
         return NEVER if furthest == NEVER else furthest + self.now - heard
 
-    def _rules(self, place: Place) -> TimeRules:
-        return self.rules.get((place.input, place.source)) or TimeRules()
+    def _rules(self, origin: SourcePartition) -> TimeRules:
+        return self.rules.get((origin.input, origin.source)) or TimeRules()
 
     def may_move(self, due: int) -> int:
         """The wall-clock time at which the watermark may have advanced without rows, for something that
@@ -200,28 +205,30 @@ class OperatorClock:
         active = self._active(list(self.partitions.items()))
         falls = [
             clock.arrived + after
-            for place, clock in active
-            if (after := self._rules(place).idle_after) is not None
+            for origin, clock in active
+            if (after := self._rules(origin).idle_after) is not None
         ]
         if active or missing:
             return min([*missing, *falls], default=ALWAYS)
         if not self.partitions:
             return ALWAYS
         clocks = list(self.partitions.items())
-        furthest = max(self._own(place, clock) for place, clock in clocks)
+        furthest = max(self._own(origin, clock) for origin, clock in clocks)
         heard = max(clock.arrived for _, clock in clocks)
         return ALWAYS if furthest == NEVER else heard + due - furthest
 
     # ---- kept with the state --------------------------------------------------------------------------
 
     def save(self) -> tuple[int, int, int, dict[tuple[int, int, int], tuple[int, int]]]:
-        places = {
-            (place.input, place.source, place.partition): (clock.latest, clock.arrived)
-            for place, clock in self.partitions.items()
+        origins = {
+            (origin.input, origin.source, origin.partition): (clock.latest, clock.arrived)
+            for origin, clock in self.partitions.items()
         }
-        return self.now, self.began, self.watermark, places
+        return self.now, self.began, self.watermark, origins
 
     def load(self, saved: tuple[int, int, int, dict[tuple[int, int, int], tuple[int, int]]]) -> None:
-        self.now, self.began, self.watermark, places = saved
+        self.now, self.began, self.watermark, origins = saved
         self.before = self.watermark
-        self.partitions = {Place(*place): PartitionClock(*clock) for place, clock in places.items()}
+        self.partitions = {
+            SourcePartition(*origin): PartitionClock(*clock) for origin, clock in origins.items()
+        }

@@ -14,7 +14,7 @@ _MOST_STEPS = 1000
 _STRIDE = 10_000_000  # how far a step goes beyond the waiting time at first, in microseconds of event time
 
 
-class Ending:
+class EndOfInput:
     """The steps to the end of one query. ``strides=False`` goes from one waiting time to the next. It is
     for a flow that reads what it writes: time must not pass records that are still to come back."""
 

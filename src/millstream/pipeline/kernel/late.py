@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from millstream.pipeline.kernel.clock import Times
-from millstream.pipeline.kernel.program import Out, Rows
+from millstream.pipeline.kernel.program import ProgramOutput, Rows
 
 
 def is_late(rows: Rows) -> Any:
@@ -18,7 +18,7 @@ def is_late(rows: Rows) -> Any:
     return rows.time < rows.watermark
 
 
-def split_late(rows: Rows, out: Out, *, ends: Times | None = None) -> Any | None:
+def split_late(rows: Rows, out: ProgramOutput, *, ends: Times | None = None) -> Any | None:
     """Emit the late rows. Returns which rows are on time, or None if all are. ``ends`` is the end of each
     row's last window, if the rows count in windows."""
     late = is_late(rows) if ends is None else ends <= rows.watermark

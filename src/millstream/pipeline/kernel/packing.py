@@ -19,7 +19,14 @@ import pyarrow.compute as pc
 
 from millstream.pipeline.kernel.bucket import BESIDE, BucketBatch, by_place
 from millstream.pipeline.kernel.channels import HIDDEN
-from millstream.pipeline.kernel.clock import NEVER, RESULT, At, Place, Seen, TimeRules
+from millstream.pipeline.kernel.clock import (
+    NEVER,
+    RESULT,
+    BatchTime,
+    ObservedTime,
+    SourcePartition,
+    TimeRules,
+)
 from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME, from_bytes, to_bytes
 
 # The columns in front of the input's own columns on the way to the kernel. CLOCK: the row itself was
@@ -48,11 +55,11 @@ class Pack:
     input: int
     buckets: int
     rules: Mapping[int, TimeRules]  # by source
-    at: Callable[[], At]
+    at: Callable[[], BatchTime]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at = self.at()
-        seen: dict[Place, list[int]] = {}  # the first offset and the latest time
+        seen: dict[SourcePartition, list[int]] = {}  # the first offset and the latest time
         held: list[pa.Table] = []
         rows = size = 0
         for batch in batches:
@@ -65,12 +72,12 @@ class Pack:
                 held, rows, size = [], 0, 0
         if held:
             yield self._packed(held)
-        told = [(tuple(place), first, latest) for place, (first, latest) in seen.items()]
+        told = [(tuple(origin), first, latest) for origin, (first, latest) in seen.items()]
         blob = _front(_SEEN, self.input) + json.dumps([told, at]).encode()
         every = pa.array(range(self.buckets), pa.int32())
         yield pa.RecordBatch.from_arrays([every, pa.array([blob] * self.buckets, pa.binary())], schema=PACKED)
 
-    def _judged(self, batch: pa.RecordBatch, seen: dict[Place, list[int]], now: int) -> pa.Table:
+    def _judged(self, batch: pa.RecordBatch, seen: dict[SourcePartition, list[int]], now: int) -> pa.Table:
         """The rows of a batch that count, each with the latest time before it. Updates ``seen``."""
         time = batch[TIME].cast(pa.int64()).fill_null(NEVER).to_numpy()
         sources, partitions = batch[SOURCE].to_numpy(), batch[PARTITION].to_numpy()
@@ -81,9 +88,9 @@ class Pack:
             believed = time[here] if bound is None else np.where(time[here] > now + bound, NEVER, time[here])
             if source == RESULT:
                 believed = np.where(offsets[here] == MARK, believed, NEVER)
-            place = Place(self.input, source, partition)
+            origin = SourcePartition(self.input, source, partition)
             first = int(offsets[here][0])
-            known = seen.setdefault(place, [first, NEVER])
+            known = seen.setdefault(origin, [first, NEVER])
             running = np.maximum.accumulate(np.concatenate(([known[1]], believed)))
             if first >= 0:
                 latest_before[here] = running[:-1]
@@ -115,16 +122,16 @@ class Pack:
 def unpacked(blobs: Sequence[bytes]) -> BucketBatch:
     """What a bucket was sent, with the rows of each input as one table."""
     rows: dict[int, list[pa.Table]] = {}
-    seen: list[Seen] = []
-    at = At(NEVER)
+    seen: list[ObservedTime] = []
+    at = BatchTime(NEVER)
     for blob in blobs:
         kind, number = bytes(blob[:4]), int.from_bytes(blob[4:_FRONT], "little")
         if kind == _ROWS:
             rows.setdefault(number, []).append(from_bytes(memoryview(blob)[_FRONT:]))
         else:
             told, of_task = json.loads(bytes(blob[_FRONT:]))
-            seen += [Seen(Place(*place), first, latest) for place, first, latest in told]
-            at = At(*of_task)  # the same in every task of a batch
+            seen += [ObservedTime(SourcePartition(*origin), first, latest) for origin, first, latest in told]
+            at = BatchTime(*of_task)  # the same in every task of a batch
     return BucketBatch(
         [(number, pa.concat_tables(tables)) for number, tables in sorted(rows.items())], seen, at
     )

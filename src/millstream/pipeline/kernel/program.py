@@ -22,7 +22,17 @@ from millstream.pipeline.kernel.channels import HIDDEN, MAIN, ahead_channel, lat
 from millstream.pipeline.kernel.clock import NEVER, OperatorClock, Times
 from millstream.pipeline.kernel.state.store import StateStore
 
-__all__ = ["MAIN", "TIMESTAMP", "AsTheyCome", "Events", "InOrder", "Out", "Program", "ProgramPlan", "Rows"]
+__all__ = [
+    "MAIN",
+    "TIMESTAMP",
+    "ArrivalOrderProgram",
+    "EventTimeOrderProgram",
+    "Events",
+    "Program",
+    "ProgramOutput",
+    "ProgramPlan",
+    "Rows",
+]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -35,19 +45,19 @@ def shown(names: Sequence[str]) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of one input as they come: the input's columns and, beside them, the rows' times, the
-    watermark by which each is judged, and their places (source, partition, offset), which order rows of
+    watermark by which each is judged, and their positions (source, partition, offset), which order rows of
     one time."""
 
     input: int
     table: pa.Table
     time: Times
     watermark: Times
-    place: tuple[Any, Any, Any]
+    position: tuple[Any, Any, Any]
 
     def take(self, which: Any) -> Rows:
         """Some of the rows, by a mask or by row numbers."""
         which = np.flatnonzero(which) if getattr(which, "dtype", None) == np.bool_ else which
-        source, partition, offset = self.place
+        source, partition, offset = self.position
         return Rows(
             self.input,
             self.table.take(pa.array(which)),
@@ -70,7 +80,7 @@ class Events:
         return len(self.time)
 
 
-class Out:
+class ProgramOutput:
     """Collects what a program emits: whole tables, or single rows."""
 
     def __init__(self, channels: Mapping[str, pa.Schema]) -> None:
@@ -126,7 +136,7 @@ class Program(Protocol):
     def open(self, store: StateStore) -> None:
         """Name the containers that the program needs. Called once, before anything else."""
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         """Emit what is due, whether or not time has advanced. Called once per batch, after all rows."""
 
     def next_due(self) -> int | None:
@@ -136,23 +146,25 @@ class Program(Protocol):
         """The earliest wall-clock time that something waits for; None if nothing does."""
 
 
-class AsTheyCome(Program, Protocol):
-    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None: ...
+class ArrivalOrderProgram(Program, Protocol):
+    def rows(self, rows: Rows, clock: OperatorClock, out: ProgramOutput) -> None: ...
 
 
-class InOrder(Program, Protocol):
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None: ...
+class EventTimeOrderProgram(Program, Protocol):
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None: ...
 
 
 class ProgramPlan(Protocol):
     """The declaration of a stateful operator, beyond its inputs and keys."""
 
-    in_order: ClassVar[bool]  # True if the program is InOrder, False if it is AsTheyCome
+    in_order: ClassVar[
+        bool
+    ]  # True if the program is EventTimeOrderProgram, False if it is ArrivalOrderProgram
 
     def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         """The columns of every channel that it emits, including MAIN, for the columns of its inputs."""
 
-    def program(self, inputs: Sequence[pa.Schema]) -> AsTheyCome | InOrder: ...
+    def program(self, inputs: Sequence[pa.Schema]) -> ArrivalOrderProgram | EventTimeOrderProgram: ...
 
     def shape(self) -> Mapping[str, object]:
         """What its state depends on, as JSON. A checkpoint of another shape can't be continued."""

@@ -1,6 +1,6 @@
 """Says in words what has changed about a topology that its checkpoint depends on.
 
-A query goes on from its checkpoint only with the operators that made its state, each unchanged
+A query continues from its checkpoint only with the operators that made its state, each unchanged
 (``Stateful.identity``). Where things are in the file, what they are called, and what is done with results
 does not matter.
 """
@@ -45,7 +45,7 @@ def differences(old: Shapes, new: Shapes) -> list[str]:
 
 
 def _states(shape: dict[str, Any]) -> list[Any]:
-    return [tap["operators"] for tap in shape["taps"] if tap["operators"]]
+    return [output["operators"] for output in shape["outputs"] if output["operators"]]
 
 
 def _of_query(name: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:

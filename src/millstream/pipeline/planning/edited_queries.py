@@ -1,8 +1,8 @@
-"""Decides which query of a checkpoint goes on with which operators after the pipeline's file was edited.
+"""Decides which query of a checkpoint continues with which operators after the pipeline's file was edited.
 
 Spark finds the state of a query only by the place of its operators in the query's plan. So the checkpoint
 keeps those places: for every output of a query (outputs.py), the identities of the operators upstream of it,
-and the sinks that its rows go to. (The checkpoint calls an output a tap.) An output that is found again goes
+and the sinks that its rows go to. An output that is found again goes
 back to its query and its place, wherever it is in the file now. Stateful operators that no query has yet get
 a query of their own, which begins where its sources say. Rows without state join a query that already reads
 their topics.
@@ -42,8 +42,8 @@ def cohorts(kept: Kept) -> Callable[[WindowNode], object]:
     homes = {
         one: (name, place)
         for name, entry in kept.items()
-        for place, tap in enumerate(entry["taps"])
-        for one in tap["operators"]
+        for place, output in enumerate(entry["outputs"])
+        for one in output["operators"]
     }
     return lambda window: homes.get(_identity(window.state))
 
@@ -81,7 +81,7 @@ def _found_again(
     }
     found: dict[int, tuple[str, int]] = {}
     for name, entry in kept.items():
-        for place, old in enumerate(entry["taps"]):
+        for place, old in enumerate(entry["outputs"]):
             same = {
                 id(output): len(sinks[id(output)] & set(old["sinks"]))
                 for output in outputs
@@ -140,8 +140,8 @@ def reset(kept: dict[str, Any], names: Sequence[str], operators: Mapping[str, Ma
                 )
             del entry["operators"][old]
             entry["operators"][now[0]] = dict(operators[now[0]])
-            for tap in entry["taps"]:
-                tap["operators"] = [now[0] if one == old else one for one in tap["operators"]]
+            for output in entry["outputs"]:
+                output["operators"] = [now[0] if one == old else one for one in output["operators"]]
             before = dict(entry.get("resets", {}))
             entry["resets"] = {**before, now[0]: before.pop(old, 0) + 1}
             found.add(now[0])

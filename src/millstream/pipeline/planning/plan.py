@@ -85,7 +85,7 @@ class Query:
             },
             "buckets": flow.buckets if self.operators else None,
             "state": flow.state.partition(":")[0] if self.operators else None,
-            "taps": [
+            "outputs": [
                 {
                     "operators": operators_of(output),
                     "sinks": sorted({route.sink.label for route in self.routes if route.output is output}),

@@ -2,7 +2,7 @@
 ``views`` and everything else in ``pipeline`` but ``sql``. Imported by ``cli``, and by ``testing`` for what
 needs no Spark. Start with ``job``: it checks the broker (``broker_setup``), has its queries made
 (``queries``), and starts, watches and stops them. ``bounded`` and ``rebuild`` run jobs one after the other.
-The other rooms do not import ``job``: ``checkpoint`` (where a job goes on), ``delivery`` (the only place
+The other rooms do not import ``job``: ``checkpoint`` (where a job continues), ``delivery`` (the only place
 where results leave Spark) and ``reporting`` (what a job tells about its batches). After a crash,
 ``checkpoint.claim`` says which queries and operators continue, Spark's own log says which batch comes next,
 and ``delivery.ledger`` says whether that batch is already delivered.

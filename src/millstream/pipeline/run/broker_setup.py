@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.transaction_requests import TransactionCoordinator
+from millstream.client.protocol.transaction_requests import TransactionClient
 from millstream.core.errors import TopologyError
 from millstream.core.units import did_you_mean
 from millstream.pipeline.planning.plan import Plan
@@ -20,7 +20,7 @@ def check_transactions(plan: Plan, settings: JobSettings) -> None:
         connection.check()
         cluster = Cluster(connection, patience=connection.patience)
         try:
-            if TransactionCoordinator(cluster).version() == 0:
+            if TransactionClient(cluster).version() == 0:
                 raise TopologyError(
                     f"guarantee='exactly-once' needs transactions, and the cluster at {connection.address}"
                     " does not support them; use 'at-least-once'",

@@ -19,7 +19,7 @@ from millstream.pipeline.drawing.graph import graph
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.planning.plan import Plan, Query, plan
 from millstream.pipeline.run.broker_setup import check_transactions, create_topics
-from millstream.pipeline.run.checkpoint.checkpoint import REBUILD, TOPOLOGY, Checkpoint, Claim
+from millstream.pipeline.run.checkpoint.checkpoint import REBUILD, TOPOLOGY, Checkpoint, Continuation
 from millstream.pipeline.run.delivery.ledger import Ledger, LedgerEntry
 from millstream.pipeline.run.delivery.transactions import QueryTransactions
 from millstream.pipeline.run.rebuild.settling import settle
@@ -27,7 +27,7 @@ from millstream.pipeline.run.reporting.lag_meter import LagMeter
 from millstream.pipeline.run.settings import JobSettings
 from millstream.pipeline.run.state_limit import StateLimit
 from millstream.pipeline.run.tick_schedule import TickSchedule
-from millstream.pipeline.spark.query_starts import TOO_SLOW, Starting, busy
+from millstream.pipeline.spark.query_starts import TOO_SLOW, QueryStarter, busy
 from millstream.views.naming import beside
 from millstream.views.opening import open_store
 from millstream.views.views import View, ViewsRebuilt, ViewStore
@@ -61,10 +61,10 @@ class Job:
         self._listener: Any = None
         self._spark: SparkSession | None = None
         self._queries: dict[str, StreamingQuery] = {}
-        self._starting: Starting | None = None
+        self._starting: QueryStarter | None = None
         self._staying: threading.Thread | None = None
         self._deliveries: dict[str, Delivery] = {}
-        self._claimed: Claim | None = None
+        self._claimed: Continuation | None = None
         self._groups: dict[str, str] = {}
         self._ticks = TickSchedule(settings.bounds.endings)
         self._last: dict[str, BatchProgress] = {}
@@ -142,7 +142,7 @@ class Job:
         if self.checkpoint.local is None:
             self._claim()
 
-    def _planned(self, spark: SparkSession, claimed: Claim) -> list[PlannedQuery]:
+    def _planned(self, spark: SparkSession, claimed: Continuation) -> list[PlannedQuery]:
         from millstream.pipeline.run.queries import QueryBuilder
 
         counted = set(chain.from_iterable(graph(self.flow).counted)) if self._status is not None else set()
@@ -179,7 +179,7 @@ class Job:
         # Each output alone has passed Spark's check. Spark would also refuse several windows side by side in
         # update mode. Only windows over windows are wrong, and those are refused when they are declared.
         spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-        starting = self._starting = Starting(
+        starting = self._starting = QueryStarter(
             {one.query.name: self._starter(spark, one) for one in queries},
             say=self._say,
             begun=lambda name: self._deliveries[name].begun,
@@ -391,7 +391,7 @@ class Job:
         self.close()
 
     @staticmethod
-    def _stay(starting: Starting) -> None:
+    def _stay(starting: QueryStarter) -> None:
         with suppress(Exception):  # the JVM is gone, which everything else notices too
             starting.stay()
 

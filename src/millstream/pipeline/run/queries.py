@@ -18,7 +18,7 @@ from millstream.pipeline.formats.schema_encode import encode_function
 from millstream.pipeline.planning.edited_columns import check_columns, to_text
 from millstream.pipeline.planning.plan import Query
 from millstream.pipeline.planning.record_columns import wanted_columns
-from millstream.pipeline.run.checkpoint.checkpoint import Checkpoint, Claim
+from millstream.pipeline.run.checkpoint.checkpoint import Checkpoint, Continuation
 from millstream.pipeline.run.settings import JobSettings
 from millstream.pipeline.run.tick_schedule import TickSchedule
 from millstream.pipeline.spark.job_session import check_supported
@@ -49,7 +49,7 @@ class QueryBuilder:
         spark: SparkSession,
         settings: JobSettings,
         checkpoint: Checkpoint,
-        claimed: Claim,
+        claimed: Continuation,
         ticks: TickSchedule,
         *,
         run: str,

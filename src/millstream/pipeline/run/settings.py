@@ -27,7 +27,7 @@ class JobSettings:
     again: bool = False  # an earlier run of the same command failed: it may have begun there
     bounds: RunBounds = field(default_factory=RunBounds)  # with available_now: where it ends, what it closes
     reset: tuple[str, ...] = ()  # operators that give up their state
-    skip_lost: bool = False  # go on where records were deleted before they were read
+    skip_lost: bool = False  # continue where records were deleted before they were read
     rebuild: bool = False  # only rebuild the views, beside those that are there
     transaction_timeout_s: float = 300.0  # after which a transaction that nobody ends is aborted
     on_progress: Callable[[BatchProgress], None] = field(default=lambda progress: None)

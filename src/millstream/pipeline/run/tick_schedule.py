@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from millstream.pipeline.connector.tick_file import Tick, write_tick
-from millstream.pipeline.kernel.ending import Ending
+from millstream.pipeline.kernel.ending import EndOfInput
 from millstream.pipeline.run.reporting.progress import BatchProgress
 
 _LEAST_MS = 100  # between two batches that are made only because time has passed
@@ -23,7 +23,7 @@ class TickSchedule:
     """The tick files of a job's queries, on this machine. ``endings`` are of the queries that are carried to
     their end."""
 
-    def __init__(self, endings: Mapping[str, Ending]) -> None:
+    def __init__(self, endings: Mapping[str, EndOfInput]) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="millstream-ticks-"))
         self._names: dict[str, Path] = {}
         self._endings = endings

@@ -18,12 +18,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from millstream.core.errors import StateError
 from millstream.pipeline.kernel.bucket import Bucket, KeyedOperator
-from millstream.pipeline.kernel.clock import At
+from millstream.pipeline.kernel.clock import BatchTime
 from millstream.pipeline.kernel.packing import unpacked
 from millstream.pipeline.kernel.state.backends import MEMORY, open_table
 from millstream.pipeline.kernel.state.containers import to_bytes
 from millstream.pipeline.kernel.state.limit import too_large
-from millstream.pipeline.kernel.state.table import Space, StateTable
+from millstream.pipeline.kernel.state.table import StateTable, TableId
 from millstream.pipeline.kernel.state.versions import CHANGES, HEAD, SNAPSHOT, BucketVersions, LoadedBucket
 
 NOW = "millstream.now"  # the local property with the time of a batch
@@ -43,7 +43,7 @@ class StateLocation:
     most_bytes: int | None = None
 
 
-def time_of_batch() -> At:
+def time_of_batch() -> BatchTime:
     """The time of the batch that a task belongs to, in microseconds. The driver takes it from the offset
     log, so a batch that is run again has the time that it had before."""
     from pyspark import TaskContext
@@ -53,7 +53,7 @@ def time_of_batch() -> At:
     if told is None:
         raise RuntimeError(f"the driver has not set {NOW}")
     finish = task.getLocalProperty(FINISH)
-    return At(int(told), None if finish is None else int(finish))
+    return BatchTime(int(told), None if finish is None else int(finish))
 
 
 @dataclass(slots=True)
@@ -117,12 +117,12 @@ class KernelProcessor(StatefulProcessor):
         pass
 
     def _versions(self, number: int) -> BucketVersions:
-        space = Space(self._location.name, number)
+        space = TableId(self._location.name, number)
         return BucketVersions(
             self._operator.name, space, self._head, self._snapshot, self._changes, self._table
         )
 
-    def _table(self, space: Space) -> StateTable | None:
+    def _table(self, space: TableId) -> StateTable | None:
         return open_table(self._location.state, space, self._run)
 
     def _check_size(self) -> None:

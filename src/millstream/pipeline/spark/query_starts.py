@@ -33,7 +33,7 @@ _STAY_EVERY_S = 0.1
 TOO_SLOW = re.compile(r"worker failed to connect back|waiting for the Python worker to connect back", re.I)
 
 
-class Started(Protocol):
+class StartedQuery(Protocol):
     """The part of Spark's queries that is used here."""
 
     @property
@@ -45,13 +45,13 @@ class Started(Protocol):
     def exception(self) -> Any: ...
 
 
-class Starting:
+class QueryStarter:
     """Starts the queries of one job. ``begun`` returns True once a query has begun to deliver a batch. Tests
     pass their own ``clock`` and ``sleep``."""
 
     def __init__(
         self,
-        starters: Mapping[str, Callable[[], Started]],
+        starters: Mapping[str, Callable[[], StartedQuery]],
         *,
         say: Callable[[str], None],
         begun: Callable[[str], bool] = lambda name: False,

@@ -23,13 +23,13 @@ from millstream.pipeline.sql.casts import BadValue
 from millstream.pipeline.sql.nodes import (
     Alias,
     AnalysisError,
-    Apply,
     Call,
     Cast,
     Column,
     Lambda,
     Literal,
     Node,
+    PythonCall,
     Star,
     Unsupported,
     name_of,
@@ -65,7 +65,7 @@ def compiled(node: Node, scope: Scope) -> Compiled:
         return _trying(made) if node.tries else Compiled(made.type, made.run, None, made.constant)
     if isinstance(node, Call):
         return _call(node, scope)
-    if isinstance(node, Apply):
+    if isinstance(node, PythonCall):
         arguments = [compiled(argument, scope) for argument in node.arguments]
         return Compiled(
             node.type, _of_columns(node, arguments, scope) if node.whole else _of_python(node, arguments)
@@ -75,7 +75,7 @@ def compiled(node: Node, scope: Scope) -> Compiled:
     raise AnalysisError("* is allowed only for all columns of a selection, or in count(*)")
 
 
-def _of_python(node: Apply, arguments: list[Compiled]) -> Run:
+def _of_python(node: PythonCall, arguments: list[Compiled]) -> Run:
     """A call of a user's function. Like Spark, it passes nulls too, and times without a zone."""
     function, kind = node.function, node.type
     wanted = to_arrow(kind)
@@ -92,7 +92,7 @@ def _of_python(node: Apply, arguments: list[Compiled]) -> Run:
     return run
 
 
-def _of_columns(node: Apply, arguments: list[Compiled], scope: Scope) -> Run:
+def _of_columns(node: PythonCall, arguments: list[Compiled], scope: Scope) -> Run:
     """A call of a function of whole columns: once for all rows, as in Spark."""
     if scope.variables:
         raise Unsupported("a pandas or Arrow UDF in a lambda")

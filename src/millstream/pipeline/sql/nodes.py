@@ -65,7 +65,7 @@ class Star:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class PythonCall:
     """A call of a user's Python function, of values or of whole columns."""
 
     function: Callable[..., Any]
@@ -80,7 +80,7 @@ class Alias:
     name: str
 
 
-Node = Literal | Column | Call | Cast | Lambda | Star | Apply | Alias
+Node = Literal | Column | Call | Cast | Lambda | Star | PythonCall | Alias
 
 
 def name_of(node: Node) -> str | None:

@@ -136,7 +136,7 @@ class _Chunks:
 
 
 @dataclass(slots=True)
-class Producer:
+class ProducerSequence:
     """An idempotent producer in one partition: its id, epoch and next sequence. By default there is none."""
 
     id: int = NO_PRODUCER_ID
@@ -171,14 +171,14 @@ class Encoder:
         )
 
     def batches(
-        self, rows: Any, *, max_bytes: int, codec: int = NONE, producer: Producer | None = None
+        self, rows: Any, *, max_bytes: int, codec: int = NONE, producer: ProducerSequence | None = None
     ) -> Iterator[tuple[bytearray, int]]:
         """Yield batches of the rows with the given numbers (int32), and how many records each batch has.
 
         ``max_bytes`` bounds a batch before compression; a single larger row becomes a separate batch. The
         producer's sequence advances with each batch.
         """
-        producer = producer or Producer()
+        producer = producer or ProducerSequence()
         attributes = codec | (batch.TRANSACTIONAL if producer.transactional else 0)
         for out, count, base, latest in self._encoder.bodies(rows, max_bytes - HEADER_SIZE, HEADER_SIZE):
             fields = {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from millstream.core.errors import CorruptBatch
 from millstream.records.batch import Buffer
-from millstream.records.build import RecordReader, write_varint
+from millstream.records.build import RecordCursor, write_varint
 
 SLOT_BYTES = 200  # bytes per dictionary entry, roughly: the entry, 16 bytes of hash and a number
 
@@ -93,7 +93,7 @@ class LatestOffsets:
 
 
 def _entries(body: Buffer, count: int, last_delta: int) -> Iterator[_Entry]:
-    reader = RecordReader(memoryview(body))
+    reader = RecordCursor(memoryview(body))
     previous = -1
     for _ in range(count):
         start = reader.position

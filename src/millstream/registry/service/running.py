@@ -9,13 +9,13 @@ from typing import Any
 
 from millstream.client.connect import Connection
 from millstream.core.errors import ConfigError
-from millstream.core.serving import Served
-from millstream.registry.service.keeper import TOPIC, Keeper
+from millstream.core.serving import ServedApplication
 from millstream.registry.service.registrar import DEFAULT_LEVEL, LEVELS, Registrar
+from millstream.registry.service.schema_topic import TOPIC, SchemaTopic
 from millstream.registry.service.server import application
 
 
-class Registry(Served):
+class Registry(ServedApplication):
     """A schema registry for a broker, on a thread of this process.
 
         with millstream.Broker() as broker, Registry(broker.address) as registry:
@@ -40,16 +40,16 @@ class Registry(Served):
         if level.upper() not in LEVELS:
             raise ConfigError(f"{level!r} is not a level of compatibility; there are {', '.join(LEVELS)}")
         connection = Connection.of(broker) if isinstance(broker, str) else broker
-        self._keeper = Keeper(connection, topic)
-        self._registrar = Registrar(self._keeper.store, level=level.upper())
+        self._schemas = SchemaTopic(connection, topic)
+        self._registrar = Registrar(self._schemas.store, level=level.upper())
         self._connection = connection
         self._hosts = hosts
 
     @asynccontextmanager
     async def application(self) -> AsyncIterator[Any]:
         self._connection.check()
-        await asyncio.to_thread(self._keeper.start)
+        await asyncio.to_thread(self._schemas.start)
         try:
-            yield application(self._keeper, self._registrar, self._hosts)
+            yield application(self._schemas, self._registrar, self._hosts)
         finally:
-            await asyncio.to_thread(self._keeper.stop)
+            await asyncio.to_thread(self._schemas.stop)

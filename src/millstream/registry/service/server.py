@@ -1,8 +1,8 @@
 """The registry's HTTP interface, which is that of Confluent's registry: one short function per request.
 
 Queries are answered from the store, on the event loop. Those that parse schemas run on threads. Changes go
-through the keeper. An error is ``{"error_code": 40401, "message": "..."}``, with the HTTP status that its
-code begins with.
+through the thread that follows the topic. An error is ``{"error_code": 40401, "message": "..."}``, with the
+HTTP status that its code begins with.
 
 A subject's name may contain a slash, which a client sends as ``%2F``. So paths are routed as they were sent,
 and decoded only where a name is taken from them.
@@ -29,8 +29,8 @@ from millstream.core.errors import InvalidSchema, RegistryRefused
 from millstream.core.http_origin import objection, own_names
 from millstream.registry.protobuf.schema import ProtobufSchema
 from millstream.registry.schema import TYPES, Schema
-from millstream.registry.service.keeper import Keeper
 from millstream.registry.service.registrar import LATEST, Decision, Registrar, refuse, schema_of, told
+from millstream.registry.service.schema_topic import SchemaTopic
 from millstream.registry.service.store import Version, context_of, schema_fields
 
 _log = logging.getLogger(__name__)
@@ -43,15 +43,15 @@ _VERSIONS = 'Allowed values are between [1, 2^31-1] and the string "latest"'
 Handler = Callable[[Request], Awaitable[Any]]
 
 
-def application(keeper: Keeper, registrar: Registrar, hosts: Collection[str] = ()) -> ASGIApp:
+def application(schemas: SchemaTopic, registrar: Registrar, hosts: Collection[str] = ()) -> ASGIApp:
     """The registry as an ASGI application. ``hosts`` are further host names that requests may use."""
-    routed = Starlette(routes=_Api(keeper, registrar).routes(), exception_handlers=_HANDLERS)
+    routed = Starlette(routes=_Api(schemas, registrar).routes(), exception_handlers=_HANDLERS)
     return _Front(_RawPaths(routed), own_names(hosts))
 
 
 class _Api:
-    def __init__(self, keeper: Keeper, registrar: Registrar) -> None:
-        self._keeper = keeper
+    def __init__(self, schemas: SchemaTopic, registrar: Registrar) -> None:
+        self._schemas = schemas
         self._registrar = registrar
         self._store = registrar.store
 
@@ -112,11 +112,11 @@ class _Api:
         except RegistryRefused as error:
             if error.code // 100 != 404 and not (parses and isinstance(error, InvalidSchema)):
                 raise
-        await asyncio.wrap_future(self._keeper.catch_up())
+        await asyncio.wrap_future(self._schemas.catch_up())
         return await ask()
 
     async def _changed(self, decide: Callable[[], Decision]) -> Any:
-        return await asyncio.wrap_future(self._keeper.change(decide))
+        return await asyncio.wrap_future(self._schemas.change(decide))
 
     # Subjects and versions ---------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class _Api:
         return [_DEFAULT_CONTEXT, *sorted(others)]
 
     async def cluster(self, request: Request) -> Any:
-        return {"scope": {"path": [], "clusters": {"schema-registry-cluster": self._keeper.topic}}, "id": ""}
+        return {"scope": {"path": [], "clusters": {"schema-registry-cluster": self._schemas.topic}}, "id": ""}
 
     async def about(self, request: Request) -> Any:
         from importlib.metadata import version

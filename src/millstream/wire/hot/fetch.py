@@ -70,7 +70,7 @@ _ABORTED = Struct(">qq")
 
 # What a reader wants from one partition: its number, the leader epoch that the reader knows, an offset, the
 # epoch of the record before it, and the most bytes. A plain tuple, because readers ask for very many of them.
-Wanted = tuple[int, int, int, int, int]
+FetchPartition = tuple[int, int, int, int, int]
 
 
 class FetchRequest(NamedTuple):
@@ -80,7 +80,7 @@ class FetchRequest(NamedTuple):
     isolation_level: int
     session_id: int
     session_epoch: int
-    topics: list[tuple[TopicKey, list[Wanted]]]
+    topics: list[tuple[TopicKey, list[FetchPartition]]]
     forgotten: Sequence[tuple[TopicKey, Sequence[int]]]
     partitions_at: int = 0  # the position of the last topic's partitions in the buffer
 
@@ -94,7 +94,7 @@ class StoredRecords(Protocol):
     def bytes(self) -> bytes: ...
 
 
-class Fetched(NamedTuple):
+class FetchResult(NamedTuple):
     """The result for one partition."""
 
     partition: int
@@ -133,7 +133,7 @@ def _read(buffer: Buffer, position: int, end: int, version: int) -> tuple[FetchR
         session_id, session_epoch = _SESSION.unpack_from(buffer, position)
         position += 8
     count, position = read_count(buffer, position, end, flexible)
-    topics: list[tuple[TopicKey, list[Wanted]]] = []
+    topics: list[tuple[TopicKey, list[FetchPartition]]] = []
     left = MOST_PARTITIONS
     partitions_at = 0
     for _ in range(count):
@@ -188,7 +188,7 @@ def _read_topic_key(buffer: Buffer, position: int, version: int) -> tuple[TopicK
 
 def _read_partitions(
     buffer: Buffer, position: int, end: int, count: int, version: int
-) -> tuple[list[Wanted], int]:
+) -> tuple[list[FetchPartition], int]:
     size = partition_size(version)
     if count * size > end - position:
         raise ProtocolError(f"an array of {count} does not fit in its request")
@@ -212,11 +212,11 @@ def partition_size(version: int) -> int:
     return 33 if version >= FLEXIBLE else 28 if version >= 9 else 24 if version >= 5 else 16
 
 
-def read_wanted(partitions: memoryview, version: int) -> list[Wanted] | None:
+def read_wanted(partitions: memoryview, version: int) -> list[FetchPartition] | None:
     """Parse a request's consecutive partitions; None if any of them has tags."""
     piece = _PIECE * partition_size(version)
     if len(partitions) > piece:
-        all_wanted: list[Wanted] = []
+        all_wanted: list[FetchPartition] = []
         for start in range(0, len(partitions), piece):
             breathe()
             wanted = read_wanted(partitions[start : start + piece], version)
@@ -249,7 +249,7 @@ def fetch_answer(
     version: int,
     session_id: int,
     error: int,
-    topics: Sequence[tuple[bytes, Sequence[Fetched]]],
+    topics: Sequence[tuple[bytes, Sequence[FetchResult]]],
     throttle_ms: int = 0,
 ) -> list[Part]:
     """The body of a response, in parts. Each topic comes with its ``topic_head``."""
@@ -293,7 +293,7 @@ def whole(records: StoredRecords) -> bytes:
     return data
 
 
-def partition_head(version: int, fetched: Fetched, size: int) -> bytes:
+def partition_head(version: int, fetched: FetchResult, size: int) -> bytes:
     """The bytes of a partition in a response, up to the first byte of its records."""
     index, error, high, stable, start, _, aborted = fetched
     if aborted:
@@ -309,7 +309,7 @@ def partition_head(version: int, fetched: Fetched, size: int) -> bytes:
     return _HEAD_4.pack(index, error, high, stable, none, size)
 
 
-def _head_with_aborted(version: int, fetched: Fetched, size: int) -> bytes:
+def _head_with_aborted(version: int, fetched: FetchResult, size: int) -> bytes:
     assert fetched.aborted
     head = partition_head(version, fetched._replace(aborted=()), size)
     flexible = version >= FLEXIBLE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.groups.classic.member import Join
+from millstream.broker.groups.classic.member import JoinRequest
 from millstream.broker.node import Node
 from millstream.core.clock import ManualClock
 from tests.support.asking import Run, ask, join, sync, versions
@@ -202,7 +202,7 @@ def test_a_client_that_hangs_up_while_it_joins_does_not_hold_up_the_group(
 ) -> None:
     async def steps() -> None:
         first = await joined(node)
-        wanted = Join("", None, "c", "h", 10.0, 60.0, "consumer", (("range", b""),))
+        wanted = JoinRequest("", None, "c", "h", 10.0, 60.0, "consumer", (("range", b""),))
         gone = False
         waiting = node.coordinator.classic_requests.join("g", wanted, lambda: gone)
         for gone in (False, True):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millstream.broker.node import Node
-from millstream.broker.transactions.transaction import LAST_EPOCH, Identity
+from millstream.broker.transactions.transaction import LAST_EPOCH, ProducerIdentity
 from millstream.core.clock import ManualClock
 from millstream.core.errors import AppendRefused, CatalogueFailed, LogFailed
 from tests.support.asking import Run, ask, join, sync, versions
@@ -43,7 +43,7 @@ def topic(node: Node, run: Run) -> None:
 def test_an_id_keeps_its_producer_id_and_counts_epochs(node: Node, run: Run, version: int) -> None:
     first = run(producer(node, version))
     second = run(producer(node, version))
-    assert second == Identity(first.producer_id, first.epoch + 1)
+    assert second == ProducerIdentity(first.producer_id, first.epoch + 1)
     assert run(producer(node, version, "another")).producer_id != first.producer_id
 
 
@@ -89,8 +89,8 @@ def test_an_idle_id_is_forgotten(node: Node, run: Run, clock: ManualClock) -> No
 def test_the_last_epoch_is_followed_by_another_producer_id(node: Node, run: Run, topic: None) -> None:
     me = run(producer(node))
     found = node.transactions._ids.known(NAME)
-    last = Identity(me.producer_id, LAST_EPOCH)
-    node.transactions._ids.set_standing(found, dataclasses.replace(found.current, producer=last))
+    last = ProducerIdentity(me.producer_id, LAST_EPOCH)
+    node.transactions._ids.set_state(found, dataclasses.replace(found.current, producer=last))
     assert run(produce(node, last)) == 0
     answer = run(end(node, last))
     assert (answer.error_code, answer.producer_epoch) == (0, 0)
@@ -135,7 +135,7 @@ def test_records_without_a_transactional_id_are_refused(node: Node, run: Run, to
 
 @pytest.mark.parametrize("version", [3, 10, 11, 12, 13])
 def test_a_produce_tells_its_producer_what_is_wrong(node: Node, run: Run, topic: None, version: int) -> None:
-    assert run(produce(node, Identity(1, 0), version=version)) == 49
+    assert run(produce(node, ProducerIdentity(1, 0), version=version)) == 49
     me = run(producer(node))
     assert run(produce(node, me._replace(producer_id=me.producer_id + 1), version=version)) == 49
     assert run(produce(node, me._replace(epoch=me.epoch + 1), version=version)) == 47
@@ -158,7 +158,7 @@ def test_partitions_are_announced_before_they_are_written_to(
     assert run(produce(node, me, 1, 1, version=9)) == 48  # the next transaction must add them again
     fenced = run(add(node, me._replace(epoch=9), [0], version))
     assert fenced == [90 if version >= 2 else 47]
-    assert run(add(node, Identity(999, 0), [0], version)) == [49]
+    assert run(add(node, ProducerIdentity(999, 0), [0], version)) == [49]
 
 
 @pytest.mark.parametrize("version", versions(24))
@@ -181,7 +181,7 @@ def test_brokers_verify_partitions(node: Node, run: Run, topic: None, version: i
 
 @pytest.mark.parametrize("version", versions(26))
 def test_who_may_not_end_what(node: Node, run: Run, topic: None, version: int) -> None:
-    assert run(end(node, Identity(1, 0), version=version)).error_code == 49
+    assert run(end(node, ProducerIdentity(1, 0), version=version)).error_code == 49
     me = run(producer(node))
     assert run(end(node, me, version=version)).error_code == 48
     assert run(end(node, me._replace(epoch=me.epoch + 5), version=version)).error_code == (
@@ -215,7 +215,7 @@ def test_offsets_are_committed_with_the_transaction(node: Node, run: Run, topic:
 
 @pytest.mark.parametrize("version", versions(28))
 def test_offsets_of_strangers_are_refused(node: Node, run: Run, topic: None, version: int) -> None:
-    assert run(commit_offset(node, Identity(1, 0), 5, version)) == 49
+    assert run(commit_offset(node, ProducerIdentity(1, 0), 5, version)) == 49
     me = run(producer(node))
     assert run(commit_offset(node, me._replace(epoch=7), 5, version)) == 47
     assert run(commit_offset(node, me, 5, version, group_id="")) == 24
@@ -224,7 +224,7 @@ def test_offsets_of_strangers_are_refused(node: Node, run: Run, topic: None, ver
 
 @pytest.mark.parametrize("version", versions(25))
 def test_a_group_is_announced_by_its_producer(node: Node, run: Run, version: int) -> None:
-    assert run(add_group(node, Identity(1, 0), version)) == 49
+    assert run(add_group(node, ProducerIdentity(1, 0), version)) == 49
     me = run(producer(node))
     assert run(add_group(node, me, version)) == 0
     assert run(add_group(node, me._replace(epoch=7), version)) == (90 if version >= 2 else 47)
@@ -360,7 +360,7 @@ def test_a_prepared_transaction_waits_for_whoever_comes_back(
     assert held_back(node) == [0]
     back = run(init(node, 6, enable2_pc=True, keep_prepared_txn=True))
     assert (back.ongoing_txn_producer_id, back.ongoing_txn_producer_epoch) == me
-    mine = Identity(back.producer_id, back.producer_epoch)
+    mine = ProducerIdentity(back.producer_id, back.producer_epoch)
     assert run(produce(node, me, 1)) == 47
     assert run(produce(node, mine, 1)) == 48
     assert run(end(node, me)).error_code == 90
@@ -414,7 +414,7 @@ def test_a_marker_is_tried_until_the_log_takes_it(
         patch.setattr(partition.log, "append_marker", full)
         answer = run(end(node, me))
         assert answer.error_code == 0  # it is decided
-        mine = Identity(answer.producer_id, answer.producer_epoch)
+        mine = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         assert held_back(node) == [1]
         (state,) = run(ask(node, 65, 0, transactional_ids=[NAME])).transaction_states
         assert state.transaction_state == "PrepareCommit"

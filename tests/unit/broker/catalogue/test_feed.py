@@ -13,7 +13,7 @@ from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.catalogue.feed import KEPT_BYTES, CatalogueFeed
 from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.transactions.decisions import NOTHING_ADDED
-from millstream.broker.transactions.transaction import first_standing
+from millstream.broker.transactions.transaction import first_state
 from millstream.core.errors import RequestRefused
 from tests.support.asking import Run
 
@@ -42,7 +42,7 @@ def test_the_same_statements_make_the_same_catalogue(tmp_path: Path, run: Run) -
         await leader.create_topic("gone", 1)
         await leader.commit_offsets("g", [offset("t", 0, 7, "a\0b\"'é"), offset("gone", 0, 1)])
         await leader.set_group_state("g", '{"generation": 3}')
-        await leader.decisions.save(first_standing("x", 4, 1000, 1), NOTHING_ADDED)
+        await leader.decisions.save(first_state("x", 4, 1000, 1), NOTHING_ADDED)
         await leader.allocate_producer_ids(1000)
         with pytest.raises(RequestRefused):
             await leader.create_topic("t", 2)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.broker.groups.classic.member import Join
+from millstream.broker.groups.classic.member import JoinRequest
 from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.groups.consumer.group import Heartbeat
 from millstream.broker.groups.coordinator import GroupCoordinator
@@ -163,7 +163,7 @@ def test_groups_are_listed_by_state_and_kind(world: World, run: Run) -> None:
 
 
 def test_a_group_of_another_kind_takes_no_members_of_these_protocols(world: World) -> None:
-    join = Join("", None, "c", "/h", 10.0, 60.0, "consumer", (("range", b""),))
+    join = JoinRequest("", None, "c", "/h", 10.0, 60.0, "consumer", (("range", b""),))
     requests = world.groups.classic_requests
 
     async def steps() -> None:

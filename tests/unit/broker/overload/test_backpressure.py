@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from millstream.broker.groups.classic.member import Join
+from millstream.broker.groups.classic.member import JoinRequest
 from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.server import Server
 from millstream.core.clock import ManualClock
@@ -40,7 +40,7 @@ def run(
 async def join(server: Server, group: str = "g", topic: bytes = b"p") -> None:
     """One member that reads the topic."""
     metadata = b"\0\0\0\0\0\1" + len(topic).to_bytes(2, "big") + topic + b"\0\0\0\0"
-    member = Join("", None, "c", "h", 10.0, 10.0, "consumer", (("range", metadata),))
+    member = JoinRequest("", None, "c", "h", 10.0, 10.0, "consumer", (("range", metadata),))
     await server.node.coordinator.classic_requests.join(group, member)
     server.node.backpressure.tick()
 

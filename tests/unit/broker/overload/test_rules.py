@@ -120,10 +120,10 @@ class Pipe:
             token = release.token
             assert token not in self.released, "let go twice"
             self.released.append(token)
-            assert release.places == self.places[token]
-            assert release.still_full == any(map(self.is_full, release.places))
+            assert release.backlogs == self.places[token]
+            assert release.still_full == any(map(self.is_full, release.backlogs))
             if not release.still_full:
-                for place in release.places:
+                for place in release.backlogs:
                     older = [t for t in self.order[place] if t < token and t not in self.released]
                     for other in older:  # each of them waits for another place, which is full
                         assert any(map(self.is_full, self.places[other]))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from millstream.broker.catalogue.copy_state import CopyState
-from millstream.broker.standby.lag_account import Missing
-from millstream.broker.standby.promotion import Standing, judge, standing_left
+from millstream.broker.standby.lag_account import MissingRecords
+from millstream.broker.standby.promotion import StandbyState, judge, state_when_stopped
 from millstream.core.errors import DataDirectoryError
 
 WHOLE = (1_700_000_000_000, 1_700_000_000_005)
-SOUND = Standing("db1:9092", WHOLE, False, 1_700_000_001_000, False, (), 0)
-MISSING = [Missing("payments", 3, 100, 120)]
+SOUND = StandbyState("db1:9092", WHOLE, False, 1_700_000_001_000, False, (), 0)
+MISSING = [MissingRecords("payments", 3, 100, 120)]
 
 
 def test_a_copy_with_everything_may_lead_when_the_leader_is_gone_and_says_what_it_knows() -> None:
@@ -29,13 +29,13 @@ def test_only_a_leader_that_said_so_has_nothing_unknown() -> None:
     verdict = judge(stopped, force=False)
     assert verdict.allowed
     assert verdict.note == (
-        "the leader stopped in order at 2023-11-14T22:13:20.000+00:00, and everything it had is here"
+        "the leader shut down cleanly at 2023-11-14T22:13:20.000+00:00, and everything it had is here"
     )
     assert not judge(stopped._replace(missing=MISSING), force=False).allowed
 
 
 @pytest.mark.parametrize(
-    ("standing", "reason"),
+    ("state", "reason"),
     [
         (SOUND._replace(answers=True), "the leader at db1:9092 answers"),
         (
@@ -43,28 +43,28 @@ def test_only_a_leader_that_said_so_has_nothing_unknown() -> None:
             "20 records that the leader had are not here: payments-3: offsets 100",
         ),
         (SOUND._replace(behind_commits=2), "are not here: 2 or more"),
-        (SOUND._replace(heard_ms=None), "not stopped in order"),
-        (SOUND._replace(was_connected=True), "the leader was there when this standby was stopped"),
+        (SOUND._replace(heard_ms=None), "not shut down cleanly"),
+        (SOUND._replace(was_connected=True), "while the leader was running"),
     ],
 )
-def test_what_may_be_lost_is_said_and_only_force_goes_on(standing: Standing, reason: str) -> None:
-    refused = judge(standing, force=False)
+def test_what_may_be_lost_is_said_and_only_force_goes_on(state: StandbyState, reason: str) -> None:
+    refused = judge(state, force=False)
     assert not refused.allowed
     assert reason in refused.reasons[0]
-    forced = judge(standing, force=True)
+    forced = judge(state, force=True)
     assert forced.allowed
     assert forced.reasons == refused.reasons
-    assert list(forced.lost) == list(standing.missing)
+    assert list(forced.lost) == list(state.missing)
 
 
 def test_a_copy_that_was_never_whole_never_leads() -> None:
     assert not judge(SOUND._replace(whole=None), force=True).allowed
 
 
-def test_a_standby_that_was_killed_knows_only_its_last_whole_cut() -> None:
-    standing = standing_left(CopyState({"leader": "db1:9092", "whole": WHOLE}))
-    assert standing.heard_ms is None
-    assert not judge(standing, force=False).allowed
+def test_a_standby_that_was_killed_knows_only_its_last_complete_point() -> None:
+    state = state_when_stopped(CopyState({"leader": "db1:9092", "whole": WHOLE}))
+    assert state.heard_ms is None
+    assert not judge(state, force=False).allowed
 
 
 def test_directories_that_another_broker_leads_for_do_not_start_as_leaders() -> None:

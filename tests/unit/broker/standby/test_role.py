@@ -9,16 +9,16 @@ import pytest
 
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.standby.role import Role
-from millstream.broker.topics.hosted import HostedTopics
-from millstream.broker.topics.partition import HostedTopic
+from millstream.broker.topics.local_topics import LocalTopics
+from millstream.broker.topics.partition import LocalTopic
 from millstream.core.errors import RequestRefused
 
 OTHER = (1, "other.example", 9093)
 
 
-def a_role(own_id: int = 7) -> tuple[Role, Catalogue, HostedTopics, list[bool]]:
+def a_role(own_id: int = 7) -> tuple[Role, Catalogue, LocalTopics, list[bool]]:
     """A role that listens, what it works on, and a list of its changes: True when it stops leading."""
-    catalogue, topics = Catalogue(), HostedTopics()
+    catalogue, topics = Catalogue(), LocalTopics()
     changes: list[bool] = []
     role = Role(7, own_id, catalogue, topics, lambda: changes.append(role.is_follower))
     role.listens_at("here.example", 9092, leads=True)
@@ -53,7 +53,7 @@ def test_a_follower_takes_no_changes_and_sends_clients_to_its_leader() -> None:
 
 def test_descriptions_that_name_another_leader_are_forgotten() -> None:
     role, _, topics, _ = a_role()
-    topic = HostedTopic("t", uuid.uuid4())
+    topic = LocalTopic("t", uuid.uuid4())
     topics.add(topic)
     topic.described[(12, 0)] = b"led by 7"
     role.lead_clients_to((7, "here.example", 9094))

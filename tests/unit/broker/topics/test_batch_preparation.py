@@ -10,7 +10,7 @@ import pytest
 
 from millstream.broker.server import Server
 from millstream.broker.topics import batch_preparation
-from millstream.log.validation import Rules, Verdict, verdict_of
+from millstream.log.validation import RecordRules, Verdict, verdict_of
 from millstream.records.batch import Buffer, seal
 from millstream.records.build import Record, build_batch
 from millstream.records.compression import ZSTD
@@ -28,7 +28,7 @@ class HeldThreads:
         self.may_go = threading.Event()
         self.begun = threading.Semaphore(0)
 
-    def verdict_of(self, records: Buffer, rules: Rules, now_ms: int) -> Verdict:
+    def verdict_of(self, records: Buffer, rules: RecordRules, now_ms: int) -> Verdict:
         self.begun.release()
         assert self.may_go.wait(20)
         return verdict_of(records, rules, now_ms)

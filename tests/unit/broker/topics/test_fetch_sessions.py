@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millstream.broker.topics.fetch_sessions import EVICTABLE_AFTER, FetchSession, FetchSessions, SessionError
 from millstream.core.clock import ManualClock
-from millstream.wire.hot.fetch import Fetched, FetchRequest
+from millstream.wire.hot.fetch import FetchRequest, FetchResult
 
 NOT_FOUND, WRONG_EPOCH, TOPIC_ID_ERROR = 70, 71, 106
 
@@ -171,8 +171,8 @@ class Some:
         return b"x" * 10
 
 
-def fetched(high: int = 5, start: int = 0, error: int = 0, records: Any = None) -> Fetched:
-    return Fetched(0, error, high, high, start, records, None)
+def fetched(high: int = 5, start: int = 0, error: int = 0, records: Any = None) -> FetchResult:
+    return FetchResult(0, error, high, high, start, records, None)
 
 
 def test_a_partition_is_told_again_only_if_there_is_news(sessions: FetchSessions) -> None:

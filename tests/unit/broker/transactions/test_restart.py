@@ -14,7 +14,7 @@ import pytest
 from millstream.broker.net.loop_turn import LoopTurn
 from millstream.broker.node import Node
 from millstream.broker.topics.syncing import Syncer
-from millstream.broker.transactions.transaction import NO_TIMEOUT, NOBODY, Identity, TxnState
+from millstream.broker.transactions.transaction import NO_TIMEOUT, NOBODY, ProducerIdentity, TxnState
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
 from millstream.core.errors import LogFailed
@@ -221,7 +221,7 @@ def test_a_prepared_transaction_survives_and_is_decided_later(node: Node, start:
     found = again.transactions.describe(NAME)
     assert found is not None
     assert (found.transaction.kept, found.transaction.timeout_ms) == (me, NO_TIMEOUT)
-    mine = Identity(back.producer_id, back.producer_epoch)
+    mine = ProducerIdentity(back.producer_id, back.producer_epoch)
     assert run(end(again, mine)).error_code == 0
     assert held_back(again) == []
     found = again.transactions.describe(NAME)

@@ -19,12 +19,12 @@ from millstream.broker.upkeep.compaction_status import compaction_state
 from millstream.broker.upkeep.stopped_logs import uncompacted_state
 from millstream.core.config import BrokerConfig
 from millstream.log.compaction.compaction import Compaction
-from millstream.log.compaction.single_pass import Finished, PassInput, SegmentGroup
+from millstream.log.compaction.single_pass import PassInput, PassResult, SegmentGroup
 from millstream.records.build import Record, build_batch
 from tests.support.fake_peer import FakePeer, with_server
 
 Connect = Callable[[], FakePeer]
-Events = Generator[SegmentGroup | Finished, None, None]
+Events = Generator[SegmentGroup | PassResult, None, None]
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0"}
 
 

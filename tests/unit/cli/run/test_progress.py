@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from millstream.cli.run.progress import Shown, Totals
+from millstream.cli.run.progress import ProgressFormat, Totals
 from millstream.pipeline.run.reporting.progress import BatchProgress
 
 BATCH = BatchProgress(
@@ -24,7 +24,7 @@ def test_a_batch_is_a_line_and_one_without_rows_is_none(capsys: pytest.CaptureFi
 
 
 def test_as_json_a_batch_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    Totals(Shown.JSON).show(BATCH)
+    Totals(ProgressFormat.JSON).show(BATCH)
     found = json.loads(capsys.readouterr().out)
     assert (found["rows_in"], found["rows_out"], found["lag"]) == (240, {"topic alerts": 3}, 5)
     assert found["steps_ms"] == {"send": 4.5}

@@ -8,7 +8,7 @@ from millstream.cli.run.restart import Restarts, helps, restarting
 from millstream.cli.terminal.signals import Interrupts
 from millstream.core.errors import BrokerUnavailable, ConfigError, DataLoss, MillstreamError, TopologyError
 from millstream.pipeline.run.delivery.ledger import LedgerProblem
-from millstream.pipeline.run.delivery.transactions import TakenOver
+from millstream.pipeline.run.delivery.transactions import JobTakenOver
 
 
 def test_pauses_double_to_a_minute_and_end() -> None:
@@ -30,7 +30,7 @@ def test_a_job_that_ran_for_long_begins_a_new_row() -> None:
         (TopologyError("there is no column 'm'"), False, False),
         (ConfigError("--trigger: 'soon' is not a duration"), False, False),
         (LedgerProblem("group 'q' belongs to another checkpoint"), True, False),
-        (TakenOver("another run of this job has taken over"), True, False),
+        (JobTakenOver("another run of this job has taken over"), True, False),
         (DataLoss("payments[0]: offsets 3 to 7 are gone"), True, False),
         (TopologyError("query 'q' failed: DataLoss: payments[0]: offsets 3 to 7 are gone"), True, False),
     ],

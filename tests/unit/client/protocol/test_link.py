@@ -10,9 +10,9 @@ import pytest
 from millstream.client.protocol.link import (
     PRODUCE_ADDS,
     VERSIONS,
-    Fetched,
+    FetchedPartition,
     Link,
-    Produced,
+    ProducedPartition,
     _read_fetch,
     _read_newer_produce,
     _read_produce,
@@ -96,7 +96,7 @@ def fetch_answer() -> bytes:
 
 def test_a_fetch_answer_is_read_as_the_schema_writes_it() -> None:
     first, second = _read_fetch(memoryview(fetch_answer()))
-    assert first == Fetched("täg", 0, 0, 90, 80, 3, ((7, 40),), memoryview(b"some records"))
+    assert first == FetchedPartition("täg", 0, 0, 90, 80, 3, ((7, 40),), memoryview(b"some records"))
     assert (second.partition, second.code, second.aborted, bytes(second.records)) == (1, 1, (), b"")
 
 
@@ -148,7 +148,7 @@ def test_a_produce_answer_is_read_as_the_schema_writes_it(version: int) -> None:
     ]
     fields = {"responses": [{"name": "a", "partition_responses": partitions}]}
     codec.answer_writer(PRODUCE, version)(out, fields)
-    expected = [Produced("a", 0, 0, 12, ""), Produced("a", 1, 87, -1, "no key")]
+    expected = [ProducedPartition("a", 0, 0, 12, ""), ProducedPartition("a", 1, 87, -1, "no key")]
     if version == VERSIONS[PRODUCE]:
         assert _read_produce(memoryview(out)) == expected
     else:

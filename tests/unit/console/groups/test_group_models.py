@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.client.insight.group_survey import Surveyed
+from millstream.client.insight.group_survey import SurveyedGroup
 from millstream.client.insight.horizon import Horizon, WriteRate
-from millstream.client.insight.lag import Missed
+from millstream.client.insight.lag import GroupLoss
 from millstream.client.insight.times import PartitionOffset
 from millstream.client.librdkafka.groups import GroupInfo, GroupListing, GroupMember
 from millstream.client.protocol.cluster import Committed
@@ -33,7 +33,7 @@ from millstream.console.observing.history import History
 from millstream.console.observing.snapshot import GroupState, Snapshot
 from millstream.core.clock import ManualClock
 from millstream.core.errors import ConfigError
-from millstream.core.horizon import Retained
+from millstream.core.horizon import TopicRetention
 from millstream.core.units import runs
 
 HOUR = 3_600_000
@@ -66,9 +66,9 @@ class World:
     def newest_if_told(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self.clock.now_ms() for place in places}
 
-    def _survey(self, connection: object, listed: list[GroupListing]) -> dict[str, Surveyed]:
+    def _survey(self, connection: object, listed: list[GroupListing]) -> dict[str, SurveyedGroup]:
         return {
-            each.name: Surveyed(
+            each.name: SurveyedGroup(
                 GroupInfo(each.name, each.state, each.kind, "range", "b:1", self.members),
                 {place: Committed(at) for place, at in self.committed[each.name].items()},
             )
@@ -83,7 +83,7 @@ class World:
     def look(self, seconds: float = 5) -> dict[str, GroupState]:
         self.clock.advance(seconds)
         writing = dict.fromkeys(self.bounds, WriteRate(10.0, 100.0))
-        horizon = Horizon({}, [], {}, self.bounds, writing, {"t": Retained(retention_ms=HOUR)})
+        horizon = Horizon({}, [], {}, self.bounds, writing, {"t": TopicRetention(retention_ms=HOUR)})
         self.watch.look(self, horizon, dict.fromkeys(self.bounds, 0))  # type: ignore[arg-type]
         return self.watch.states
 
@@ -202,7 +202,7 @@ def test_the_chart_shows_those_furthest_behind_in_their_order(world: World) -> N
 
 
 def test_what_was_missed_has_no_time_where_none_is_known() -> None:
-    missed = Missed(PLACE, 3, 10, -1, 5000, 6000, 7)
+    missed = GroupLoss(PLACE, 3, 10, -1, 5000, 6000, 7)
     (told,) = group_detail(group("g"), [missed]).missed
     assert (told.records, told.first_ms, told.last_ms, told.in_all) == (7, None, 5000, 7)
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.client.insight.peek import FETCH_BYTES, PeekedBatch, Record, Stretch
+from millstream.client.insight.peek import FETCH_BYTES, PeekedBatch, PeekedRange, Record
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.console.messages.decoding import Decoding
 from millstream.console.messages.message import MessageQuery
 from millstream.console.messages.search import (
+    ClientGone,
     MessagePage,
-    NobodyThere,
     SearchLimits,
     follow,
     parse_cursor,
@@ -46,13 +46,13 @@ class Memory:
 
     def stretch(
         self, place: TopicPartition, first: int, until: int, most_bytes: int = FETCH_BYTES
-    ) -> Stretch:
+    ) -> PeekedRange:
         self.fetches += 1
         inside = [(at, ms) for at, ms in self.logs[place.partition] if first <= at < until]
         some = inside[:3]
         records = [Record(b"k%d" % (at % 5), b'{"n": %d}' % at, (), ms, at) for at, ms in some]
         following = until if len(inside) <= 3 else some[-1][0] + 1
-        return Stretch(
+        return PeekedRange(
             [PeekedBatch("plain", 0, False, records)] if records else [], following, 100 * len(records)
         )
 
@@ -124,7 +124,7 @@ def test_a_page_costs_about_what_it_shows() -> None:
 
 def test_who_leaves_ends_it() -> None:
     log = Memory([(at, at) for at in range(1000)])
-    with pytest.raises(NobodyThere):
+    with pytest.raises(ClientGone):
         search(
             log,
             "t",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millstream.console.groups.group import group_detail
 from millstream.console.groups.listing import GroupQuery, group_list
 from millstream.console.observing.history import History
-from millstream.console.observing.job_topic import HeardJob, read_status
+from millstream.console.observing.job_topic import LastReport, read_status
 from millstream.console.observing.snapshot import GroupPartition, GroupState, Snapshot
 from millstream.console.overview.attention import needs_attention
 from millstream.console.pipelines.listing import owner_of, pipeline_list, shown_state
@@ -58,7 +58,7 @@ def status(name: str = "fraud", **more: object) -> JobStatus:
 
 
 def snapshot(*jobs: JobStatus, heard_ms: int = NOW) -> Snapshot:
-    heard = {job.job: HeardJob(job, heard_ms) for job in jobs}
+    heard = {job.job: LastReport(job, heard_ms) for job in jobs}
     return Snapshot(NOW, "b:1", "id", 0, (), {}, jobs=heard)
 
 
@@ -90,11 +90,11 @@ def test_what_is_no_status_is_none(value: bytes) -> None:
 
 def test_a_job_that_is_not_heard_from_is_silent_unless_it_has_ended() -> None:
     running, stopped = status(), status(state="stopped")
-    assert shown_state(HeardJob(running, NOW - 19_000), NOW) == "running"
-    assert shown_state(HeardJob(running, NOW - 21_000), NOW) == "silent"
-    assert shown_state(HeardJob(stopped, NOW - 10**9), NOW) == "stopped"
+    assert shown_state(LastReport(running, NOW - 19_000), NOW) == "running"
+    assert shown_state(LastReport(running, NOW - 21_000), NOW) == "silent"
+    assert shown_state(LastReport(stopped, NOW - 10**9), NOW) == "stopped"
     patient = status(heartbeat_ms=60_000)
-    assert shown_state(HeardJob(patient, NOW - 200_000), NOW) == "running", "by the job's own heartbeat"
+    assert shown_state(LastReport(patient, NOW - 200_000), NOW) == "running", "by the job's own heartbeat"
 
 
 def test_what_needs_somebody_comes_first() -> None:

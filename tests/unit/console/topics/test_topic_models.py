@@ -15,7 +15,7 @@ from millstream.client.text.position import TopicPartition
 from millstream.console.messages.decoding import Decoding
 from millstream.console.messages.message import MessageQuery, message
 from millstream.console.observing.history import History
-from millstream.console.observing.job_topic import HeardJob
+from millstream.console.observing.job_topic import LastReport
 from millstream.console.observing.snapshot import GroupPartition, GroupState, Snapshot, TopicState
 from millstream.console.topics.changes import NewHeader, NewRecord, parse_headers, produce
 from millstream.console.topics.settings import in_words, settings_shown
@@ -107,7 +107,7 @@ def test_what_is_lost_with_a_topic_names_the_pipelines_that_use_it() -> None:
         job("both", "waiting", reads=["t"], writes=["t"]),
         job("elsewhere", "running", reads=["other"]),
     ]
-    heard = {each.job: HeardJob(each, SNAPSHOT.at_ms) for each in jobs}
+    heard = {each.job: LastReport(each, SNAPSHOT.at_ms) for each in jobs}
     loss = loss_of(replace(SNAPSHOT, jobs=heard), "t")
     assert [(use.name, use.runs, use.reads, use.writes) for use in loss.pipelines] == [
         ("both", True, True, True),

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.core.clock import SystemClock
-from millstream.integration.files.follow import Follower, Tracked
+from millstream.integration.files.follow import FileFollower, TrackedFile
 from millstream.integration.files.progress import fields_of, tracked_of
 from millstream.integration.files.rotation import candidates, is_rotated
 
@@ -49,9 +49,11 @@ class Following:
         self._options = {"from_start": from_start, "once": once, "longest": longest}
         self.follower = self._follower([], begun=False)
 
-    def _follower(self, known: list[Tracked], *, begun: bool) -> Follower:
+    def _follower(self, known: list[TrackedFile], *, begun: bool) -> FileFollower:
         pattern = str(self.directory / "a.log")
-        return Follower([pattern], self.clock, known, begun=begun, complain=self.said.append, **self._options)  # type: ignore[arg-type]
+        return FileFollower(
+            [pattern], self.clock, known, begun=begun, complain=self.said.append, **self._options
+        )  # type: ignore[arg-type]
 
     def restart(self) -> None:
         """As after kill -9: only what was written down is known."""

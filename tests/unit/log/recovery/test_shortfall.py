@@ -11,7 +11,7 @@ import pytest
 
 from millstream.core.clock import ManualClock
 from millstream.core.errors import DataDirectoryError, LogOffline
-from millstream.log.directory import LogDirectory, Wanted
+from millstream.log.directory import LogDirectory, LogToOpen
 from millstream.log.partition import PartitionLog
 from millstream.log.recovery.check import SHORT, Finding, accept_losses, check_directory
 from millstream.log.recovery.shortfall import HighestCommits
@@ -29,7 +29,7 @@ def started(
 ) -> tuple[LogDirectory, PartitionLog]:
     """A broker that starts on the disk, and the log of its one partition."""
     directory = LogDirectory.open("/data", files=disk, clock=ManualClock(NOW))
-    (log,) = directory.open_logs([Wanted("t", 0, settings(), topic_id, commits)])
+    (log,) = directory.open_logs([LogToOpen("t", 0, settings(), topic_id, commits)])
     return directory, log
 
 
@@ -48,7 +48,7 @@ def a_disk(*, clean: bool, synced: int = 10, written: int = 10) -> SimulatedDisk
 
 
 def a_disk_of_six_segments() -> SimulatedDisk:
-    """Of a broker that was stopped in order; each segment has one record."""
+    """Of a broker that was shut down cleanly; each segment has one record."""
     disk = SimulatedDisk()
     directory, log = started(disk)
     for number in range(6):
@@ -257,7 +257,7 @@ def test_the_check_names_what_is_missing(lose: Callable[[SimulatedDisk], None]) 
 
 
 def test_a_plain_file_in_the_place_of_a_partition_puts_only_that_partition_offline(tmp_path: Path) -> None:
-    wanted = [Wanted("t", number, settings(), None, NONE) for number in range(2)]
+    wanted = [LogToOpen("t", number, settings(), None, NONE) for number in range(2)]
     directory = LogDirectory.open(str(tmp_path), clock=ManualClock(NOW))
     for log in directory.open_logs(wanted):
         append(log, b"kept")

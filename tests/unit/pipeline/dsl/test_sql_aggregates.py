@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.pipeline.dsl.windows.sql_aggregates import NotOnKernel, TakenApart, take_apart
+from millstream.pipeline.dsl.windows.sql_aggregates import NotOnKernel, SplitAggregates, take_apart
 from millstream.pipeline.kernel.windows.aggregates import Aggregates
 from millstream.pipeline.kernel.windows.calls import FUNCTIONS, Call
 
 
-def apart(**aggregates: str) -> TakenApart:
+def apart(**aggregates: str) -> SplitAggregates:
     return take_apart(aggregates, ["card", "window_start", "window_end"])
 
 
-def calls(taken: TakenApart) -> list[Call]:
+def calls(taken: SplitAggregates) -> list[Call]:
     return list(taken.calls.values())
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millstream.pipeline.kernel.clock import OperatorClock, TimeRules
 from millstream.pipeline.kernel.packing import Unpack, struct_name
-from millstream.pipeline.kernel.program import MAIN, TIMESTAMP, Events, Out
+from millstream.pipeline.kernel.program import MAIN, TIMESTAMP, Events, ProgramOutput
 from millstream.pipeline.kernel.state.containers import to_bytes
 from millstream.pipeline.kernel.state.store import StateStore
 from tests.support.kernel_feed import SECOND, Event, Feed, run
@@ -44,7 +44,7 @@ class _Repeating:
     def open(self, store: StateStore) -> None:
         self._counts = store.keyed("counts")
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         rows = [table.to_pylist() for table in events.tables]
         for time, number, index in zip(events.time, events.input, events.index, strict=True):
             row = rows[number][index]
@@ -52,7 +52,7 @@ class _Repeating:
             self._counts.put(row["key"], before + 1)
             out.row(MAIN, (row["key"], row["n"], int(time), before))
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         pass
 
     def next_due(self) -> int | None:

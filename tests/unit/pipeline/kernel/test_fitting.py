@@ -11,7 +11,7 @@ import pytest
 from millstream import Topology
 from millstream.core.errors import TopologyError
 from millstream.pipeline.dsl.graph import Stateful
-from millstream.pipeline.kernel.state.containers import Waiting
+from millstream.pipeline.kernel.state.containers import WaitingRows
 from millstream.pipeline.kernel.state.fitting import fitted, holds, unfit
 from millstream.pipeline.kernel.state.layouts import Layouts
 from millstream.pipeline.kernel.state.store import StateStore
@@ -57,7 +57,7 @@ def test_what_can_not_be_carried_is_told() -> None:
 
 
 def test_rows_that_wait_get_the_columns_of_now() -> None:
-    order = dict(zip(Waiting.ORDER, ([5], [0], [0], [9]), strict=True))
+    order = dict(zip(WaitingRows.ORDER, ([5], [0], [0], [9]), strict=True))
     old = StateStore()
     old.waiting("rows", OLD).add(pa.table({**order, "k": ["a"], "v": [1], "w": [None], "gone": ["x"]}))
     new = StateStore()

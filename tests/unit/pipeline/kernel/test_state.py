@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.pipeline.kernel.state import containers
-from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME, Keyed, Waiting
+from millstream.pipeline.kernel.state.containers import OFFSET, PARTITION, SOURCE, TIME, Keyed, WaitingRows
 from millstream.pipeline.kernel.state.disk import DiskTable
 from millstream.pipeline.kernel.state.keyed_on_table import KeyedOnTable, decode, encode
 from millstream.pipeline.kernel.state.store import StateStore
-from millstream.pipeline.kernel.state.table import Space
+from millstream.pipeline.kernel.state.table import TableId
 
 KEYS = st.integers(0, 12).map(lambda number: ("card", number))
 VALUES = st.integers() | st.text(max_size=5) | st.tuples(st.integers(), st.none())
@@ -113,7 +113,7 @@ def test_keyed_state_on_a_table_is_the_same_whenever_the_table_takes_it_in(
     operations: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Here ``save`` is the end of a batch, ``load`` folds, and ``snapshot`` begins again in front of it."""
-    table = DiskTable(tmp_path_factory.mktemp("state"), Space("job/0", 3))
+    table = DiskTable(tmp_path_factory.mktemp("state"), TableId("job/0", 3))
     store, model = StateStore(table), Model()
     keyed = store.keyed("cards")
     assert isinstance(keyed, KeyedOnTable)
@@ -155,7 +155,7 @@ def test_keyed_state_on_a_table_is_the_same_whenever_the_table_takes_it_in(
     table.close()
 
 
-ROWS = pa.schema([(name, pa.int64()) for name in (*Waiting.ORDER, "n")])
+ROWS = pa.schema([(name, pa.int64()) for name in (*WaitingRows.ORDER, "n")])
 
 
 def rows_at(times: list[int], first: int) -> pa.Table:
@@ -275,7 +275,7 @@ def test_equal_parts_of_a_key_need_not_be_the_same_object() -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[DiskTable]:
-    made = DiskTable(tmp_path, Space("job/0", 0))
+    made = DiskTable(tmp_path, TableId("job/0", 0))
     yield made
     made.close()
 

@@ -11,8 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.pipeline.kernel.clock import TimeRules
-from millstream.pipeline.kernel.joins.foreign_key import SENT_AT, Assign, Match, Settle
-from millstream.pipeline.kernel.joins.tables import REMEMBERED, AsOf, Latest, TableJoin
+from millstream.pipeline.kernel.joins.foreign_key import (
+    SENT_AT,
+    ForeignKeyJoin,
+    ForeignKeyReorder,
+    ForeignKeyRoute,
+)
+from millstream.pipeline.kernel.joins.tables import REMEMBERED, AsOfLookup, LatestLookup, TableJoin
 from millstream.pipeline.kernel.program import MAIN, TIMESTAMP
 from tests.support.kernel_cases import END, PARTITIONS, Case, Fed, cases
 from tests.support.kernel_feed import SECOND, Event, Feed
@@ -45,7 +50,7 @@ def looked_up(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, int | None]]
 # ---- a stream with a table ---------------------------------------------------------------------------
 
 
-def as_of(how: str = "left", kind: type[AsOf] = AsOf) -> AsOf:
+def as_of(how: str = "left", kind: type[AsOfLookup] = AsOfLookup) -> AsOfLookup:
     return kind(how, 1, "log_time", BASIS)
 
 
@@ -99,7 +104,7 @@ def test_a_row_that_was_deleted_is_not_brought_back_by_an_older_change_for_a_day
 
 
 def test_the_latest_row_is_seen_at_once() -> None:
-    feed = Feed(as_of(kind=Latest), [CUSTOMERS, ORDERS])
+    feed = Feed(as_of(kind=LatestLookup), [CUSTOMERS, ORDERS])
     assert looked_up(feed.batch([order(50, 1)])[MAIN]) == [(1, None)]
     assert looked_up(feed.batch([order(10, 2), change(90, 3)])[MAIN]) == [(2, 3)]
     given = feed.batch([change(80, 4), order(5, 5)])
@@ -109,7 +114,7 @@ def test_the_latest_row_is_seen_at_once() -> None:
 
 def test_a_table_with_nothing_but_its_key_says_who_is_in_it() -> None:
     joined_before = [CUSTOMERS.field("id"), CUSTOMERS.field("deleted"), pa.field("join_time", TIMESTAMP)]
-    plan = AsOf("inner", 1, "join_time", BASIS, results=(False, True))
+    plan = AsOfLookup("inner", 1, "join_time", BASIS, results=(False, True))
     feed = Feed(plan, [pa.schema(joined_before), ORDERS])
     member = Event(SECOND, {"id": "a", "deleted": False, "join_time": SECOND})
     (row,) = feed.batch([member, order(2, 1), order(2, 2, "b"), order(9, 3), Event(9 * SECOND, member.row)])[
@@ -293,11 +298,11 @@ class ByForeignKey:
 
     def __init__(self, how: str, buckets: int, lateness: Sequence[int], partitions: int) -> None:
         rules = [TimeRules(lateness=late * SECOND) for late in lateness]
-        assign = Assign(1, ("customer",), "log_time")
+        assign = ForeignKeyRoute(1, ("customer",), "log_time")
         self._assign = Feed(assign, [INVOICES], buckets=buckets, rules=rules[0], partitions=partitions)
         sent = assign.channels([INVOICES])[MAIN]
         self._sent = pa.schema([sent.field("customer"), *(one for one in sent if one.name != "customer")])
-        match = Match(how, 1, ("id",), "log_time", BASIS)
+        match = ForeignKeyJoin(how, 1, ("id",), "log_time", BASIS)
         self._match = Feed(
             match,
             [self._sent, CUSTOMERS],
@@ -306,7 +311,7 @@ class ByForeignKey:
             partitions=partitions,
         )
         self._joined = match.channels([self._sent, CUSTOMERS])[MAIN]
-        self._settle = Feed(Settle(1), [self._joined], buckets=buckets, partitions=partitions)
+        self._settle = Feed(ForeignKeyReorder(1), [self._joined], buckets=buckets, partitions=partitions)
         self._partitions = max(1, partitions)
         self.late: list[list[int]] = [[], []]
 

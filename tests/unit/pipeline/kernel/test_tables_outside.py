@@ -17,7 +17,7 @@ from millstream.pipeline.kernel import packing
 from millstream.pipeline.kernel.state.cassandra import CassandraTable, parsed
 from millstream.pipeline.kernel.state.disk import DiskTable
 from millstream.pipeline.kernel.state.postgres import PostgresTable
-from millstream.pipeline.kernel.state.table import Space, StateTable, TableEntry
+from millstream.pipeline.kernel.state.table import StateTable, TableEntry, TableId
 from tests.support.cassandra_server import cassandra
 from tests.support.counting_plan import Count
 from tests.support.kernel_feed import SECOND, Event, Feed
@@ -39,7 +39,7 @@ def cassandra_url() -> Iterator[str]:
 
 @pytest.fixture(params=["disk", "postgresql", "cassandra"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateTable]:
-    space = Space(f"job/{next(_names)}", 3)
+    space = TableId(f"job/{next(_names)}", 3)
     made: StateTable
     if request.param == "disk":
         made = DiskTable(tmp_path, space)
@@ -82,7 +82,7 @@ def test_in_cassandra_what_is_written_too_late_is_not_seen(
     cassandra_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that hung between looking and writing writes what counted once, and does not any more."""
-    table = CassandraTable(cassandra_url, Space(f"job/{next(_names)}", 3))
+    table = CassandraTable(cassandra_url, TableId(f"job/{next(_names)}", 3))
     first = {"cards": {b"a": entry("1", 5), b"b": entry("1", 5), b"c": entry("1", 6)}}
     table.fold(1, first)
     table.fold(2, {"cards": {b"a": entry("2", 7), b"b": None}})
@@ -146,10 +146,10 @@ def test_nine_of_ten_rows_of_one_key_are_counted_in_blobs_of_bounded_size(
 
 def test_a_database_that_does_not_answer_is_told_from_one_that_refuses() -> None:
     with pytest.raises(StateConnectionError, match="can't keep state in PostgreSQL"):
-        PostgresTable("postgresql://nobody@127.0.0.1:1/nothing", Space("job/0", 0)).folded()
+        PostgresTable("postgresql://nobody@127.0.0.1:1/nothing", TableId("job/0", 0)).folded()
     pytest.importorskip("cassandra")
     with pytest.raises(StateConnectionError, match=r"keyspace 'nothing' at 127\.0\.0\.1"):
-        CassandraTable("cassandra://127.0.0.1:1/nothing", Space("job/0", 0))
+        CassandraTable("cassandra://127.0.0.1:1/nothing", TableId("job/0", 0))
 
 
 @pytest.mark.parametrize(

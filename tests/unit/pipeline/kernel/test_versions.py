@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 
 from millstream.core.errors import StateError
 from millstream.pipeline.kernel.state import containers, versions
-from millstream.pipeline.kernel.state.containers import TIME, Waiting
+from millstream.pipeline.kernel.state.containers import TIME, WaitingRows
 from millstream.pipeline.kernel.state.disk import DiskTable
 from millstream.pipeline.kernel.state.postgres import PostgresTable
 from millstream.pipeline.kernel.state.store import StateStore
-from millstream.pipeline.kernel.state.table import Space, StateTable
-from millstream.pipeline.kernel.state.versions import BucketVersions, Head, LoadedBucket
+from millstream.pipeline.kernel.state.table import StateTable, TableId
+from millstream.pipeline.kernel.state.versions import BucketVersions, LoadedBucket, StateHead
 from tests.support.spark_state import Variables
 
-SPACE = Space("job/0", 1)
-ROWS = pa.schema([(name, pa.int64()) for name in Waiting.ORDER])
+SPACE = TableId("job/0", 1)
+ROWS = pa.schema([(name, pa.int64()) for name in WaitingRows.ORDER])
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +133,7 @@ BATCHES = st.lists(
 class Cluster:
     """Workers with their memories, and the store that they share."""
 
-    def __init__(self, open_table: Callable[[Space], StateTable | None]) -> None:
+    def __init__(self, open_table: Callable[[TableId], StateTable | None]) -> None:
         self._open_table = open_table
         self._memories: list[dict[str, LoadedBucket]] = [{}, {}, {}]
         self.committed = Variables()
@@ -213,7 +213,7 @@ def test_state_on_disk_is_that_of_the_batches_that_count_even_if_files_are_lost(
     lost = 0
     opened: list[DiskTable] = []
 
-    def table(space: Space) -> DiskTable:
+    def table(space: TableId) -> DiskTable:
         opened.append(DiskTable(home / str(lost), space))
         return opened[-1]
 
@@ -233,7 +233,7 @@ def test_state_on_disk_is_that_of_the_batches_that_count_even_if_files_are_lost(
 def test_state_in_postgresql_is_that_of_the_batches_that_count(batches: list[Any], database: str) -> None:
     opened: list[PostgresTable] = []
 
-    def table(space: Space) -> PostgresTable:
+    def table(space: TableId) -> PostgresTable:
         opened.append(PostgresTable(database, space))
         return opened[-1]
 
@@ -262,7 +262,7 @@ def test_a_worker_that_is_one_version_behind_reads_that_one_and_no_snapshot() ->
     )
     known = kept.load(cluster._memories[0]["bucket"])
     assert Content.of(known.store) == cluster.model
-    head = Head.of(variables.head.get())
+    head = StateHead.of(variables.head.get())
     assert {slot for slot, _ in asked} == {head.version - head.base - 1, head.version - head.base}
 
 
@@ -282,10 +282,10 @@ def test_expired_keys_are_gone_from_the_checkpoint_too(monkeypatch: pytest.Monke
     cluster = Cluster(lambda space: None)
     cluster.run(Work(dict.fromkeys(range(300), ("x" * 100, 5)), [], 0), [], 0)
     cluster.run(put(1), [], 0)
-    full = Head.of(cluster.committed.head.get())
+    full = StateHead.of(cluster.committed.head.get())
     cluster.run(Work({}, [], 1000), [], 0)
     cluster.run(put(1), [], 0)
-    empty = Head.of(cluster.committed.head.get())
+    empty = StateHead.of(cluster.committed.head.get())
     assert full.snapshot_bytes > 30_000
     assert empty.snapshot_bytes + empty.changed_bytes < 2000
     assert cluster.committed.bytes < 2000
@@ -294,14 +294,14 @@ def test_expired_keys_are_gone_from_the_checkpoint_too(monkeypatch: pytest.Monke
 def test_a_file_is_not_made_again_after_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[DiskTable] = []
 
-    def table(space: Space) -> DiskTable:
+    def table(space: TableId) -> DiskTable:
         opened.append(DiskTable(tmp_path, space))
         return opened[-1]
 
     cluster = Cluster(table)
     for worker in (0, 1, 2, 0, 1, 2):
         cluster.run(put(20), [], worker)
-    assert Head.of(cluster.committed.head.get()).base > 1, "there have been snapshots"
+    assert StateHead.of(cluster.committed.head.get()).base > 1, "there have been snapshots"
     monkeypatch.setattr(DiskTable, "rebuild", None)
     cluster._memories = [{}, {}, {}]
     cluster.run(put(20), [], 1)
@@ -310,7 +310,7 @@ def test_a_file_is_not_made_again_after_a_snapshot(tmp_path: Path, monkeypatch: 
 
 
 def test_an_old_copy_of_the_checkpoint_does_not_go_with_a_newer_database(database: str) -> None:
-    def table(space: Space) -> PostgresTable:
+    def table(space: TableId) -> PostgresTable:
         return PostgresTable(database, space)
 
     cluster = Cluster(table)
@@ -324,7 +324,7 @@ def test_an_old_copy_of_the_checkpoint_does_not_go_with_a_newer_database(databas
 
 
 def test_a_database_that_has_lost_its_tables_is_refused(database: str) -> None:
-    def table(space: Space) -> PostgresTable:
+    def table(space: TableId) -> PostgresTable:
         return PostgresTable(database, space)
 
     cluster = Cluster(table)

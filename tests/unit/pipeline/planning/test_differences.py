@@ -77,7 +77,9 @@ def edited(before: Topology, after: Topology) -> tuple[Plan, list[str]]:
 
 def places(made: Plan) -> dict[str, list[Any]]:
     """What Spark sees: the operators of every query in the order of its plan."""
-    return {name: [tap["operators"] for tap in shape["taps"]] for name, shape in shapes(made).items()}
+    return {
+        name: [output["operators"] for output in shape["outputs"]] for name, shape in shapes(made).items()
+    }
 
 
 MANY = [
@@ -157,7 +159,7 @@ def test_a_window_more_does_not_share_the_state_of_those_that_are_there() -> Non
     old = [window(size=size, engine="native", to=size[0]) for size in ("5 minutes", "7 minutes")]
     made, said = edited(topology(*old), topology(window(engine="native", to="1"), *old))
     assert said == []
-    assert [len(tap) for taps in places(made).values() for tap in taps] == [2, 1]
+    assert [len(output) for outputs in places(made).values() for output in outputs] == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pyspark.sql import Row
 
 from millstream.core.errors import StateError
 from millstream.pipeline.kernel.bucket import KeyedOperator
-from millstream.pipeline.kernel.clock import At, TimeRules
+from millstream.pipeline.kernel.clock import BatchTime, TimeRules
 from millstream.pipeline.kernel.packing import IN_FRONT, Pack
 from millstream.pipeline.kernel.program import TIMESTAMP
 from millstream.pipeline.kernel.state.containers import from_bytes
@@ -58,7 +58,7 @@ def blobs(keys: list[str], first: int) -> Iterator[Row]:
         pa.array(keys),
     ]
     batch = pa.RecordBatch.from_arrays(columns, names=[*IN_FRONT, "key"])
-    for packed in Pack(0, 1, {}, lambda: At(0))(iter([batch])):
+    for packed in Pack(0, 1, {}, lambda: BatchTime(0))(iter([batch])):
         yield from (Row(bucket=0, blob=blob) for blob in packed["blob"].to_pylist())
 
 

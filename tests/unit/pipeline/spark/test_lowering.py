@@ -12,7 +12,7 @@ from millstream.pipeline.dsl.graph import Stateful, StreamNode
 from millstream.pipeline.dsl.streams import Stream
 from millstream.pipeline.planning.plan import plan, shapes
 from millstream.pipeline.spark.lowering.frames import Frames, lower
-from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PlacedRows, lower_placed
+from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PositionedRows, lower_positioned
 from millstream.pipeline.spark.lowering.rows import ComposedRow, compose
 from millstream.testing import Driver
 
@@ -46,9 +46,9 @@ def doubled(stream: DoubledNode, frames: Frames) -> Any:
     return frames.of(stream.inputs[0]).withColumn(stream.column, _twice(stream))
 
 
-@lower_placed.register
-def placed_doubled(stream: DoubledNode, kernels: KernelFrames) -> PlacedRows:
-    above = kernels.placed(stream.inputs[0])
+@lower_positioned.register
+def positioned_doubled(stream: DoubledNode, kernels: KernelFrames) -> PositionedRows:
+    above = kernels.positioned(stream.inputs[0])
     return replace(above, frame=above.frame.withColumn(stream.column, _twice(stream)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.pipeline.spark.query_starts import ATTEMPTS, Starting
+from millstream.pipeline.spark.query_starts import ATTEMPTS, QueryStarter
 
 SLOW = "org.apache.spark.SparkException: Python worker failed to connect back."
 
@@ -45,8 +45,8 @@ class World:
         self.delivering: set[str] = set()
         self._now_starting: dict[str, Fake] = {}
 
-    def starting(self, at_once: int = 2, stop_at: float = 1e9) -> Starting:
-        return Starting(
+    def starting(self, at_once: int = 2, stop_at: float = 1e9) -> QueryStarter:
+        return QueryStarter(
             {name: lambda name=name: self._begin(name) for name in self._queries},  # type: ignore[misc]
             say=self.said.append,
             begun=self.delivering.__contains__,

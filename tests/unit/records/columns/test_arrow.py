@@ -17,7 +17,7 @@ from millstream.records.build import Record, build_batch, read_batches, read_rec
 from millstream.records.columns import arrow
 from millstream.records.columns import compiled as compiled_columns
 from millstream.records.columns import with_numpy as numpy_columns
-from millstream.records.columns.arrow import Encoder, Producer, decode, partitions_of
+from millstream.records.columns.arrow import Encoder, ProducerSequence, decode, partitions_of
 from millstream.records.columns.codec_interface import HEADERS_TYPE, MAX_MS
 from millstream.records.fetched import next_offset
 from millstream.records.markers import Marker, build_marker
@@ -330,7 +330,7 @@ def test_a_value_that_is_neither_text_nor_bytes_is_refused() -> None:
 @implementations
 def test_a_producers_sequence_moves_on_with_each_batch(implementation: ModuleType) -> None:
     encoder = Encoder(pa.array([b"x" * 50] * 5), implementation=implementation)
-    producer = Producer(id=9, epoch=2, sequence=2**31 - 2)
+    producer = ProducerSequence(id=9, epoch=2, sequence=2**31 - 2)
     parts = list(encoder.batches(np.arange(5, dtype=np.int32), max_bytes=200, producer=producer))
     headers = [batch.read_header(part) for part, _ in parts]
     assert [header.record_count for header in headers] == [2, 2, 1]

@@ -16,7 +16,7 @@ from millstream.wire.hot.fetch import (
     FIRST,
     LARGE,
     LAST,
-    Fetched,
+    FetchResult,
     fetch_answer,
     read_fetch,
     topic_head,
@@ -201,13 +201,13 @@ def test_an_answer_is_byte_for_byte_what_the_schema_says(version: int, size: int
         (
             "t",
             [
-                Fetched(0, 0, 100, 90, 5, Records(b"r" * size), None),
-                Fetched(1, 1, -1, -1, -1, None, None),
-                Fetched(2, 0, 2**40, 2**40, 0, None, ()),
-                Fetched(3, 0, 7, 7, 0, Records(b"x"), [(4, 1), (5, 2)]),
+                FetchResult(0, 0, 100, 90, 5, Records(b"r" * size), None),
+                FetchResult(1, 1, -1, -1, -1, None, None),
+                FetchResult(2, 0, 2**40, 2**40, 0, None, ()),
+                FetchResult(3, 0, 7, 7, 0, Records(b"x"), [(4, 1), (5, 2)]),
             ],
         ),
-        ("u" * 200, [Fetched(9, 0, 0, 0, 0, None, ())]),
+        ("u" * 200, [FetchResult(9, 0, 0, 0, 0, None, ())]),
     ]
     parts = fetch_answer(
         version, 77, 0, [(topic_head(version, name, TOPIC_ID.bytes), found) for name, found in topics]
@@ -224,7 +224,7 @@ def test_large_records_stay_where_they_are() -> None:
     large = Records(b"r" * (LARGE + 1))
     small = Records(b"s" * LARGE)
     parts = fetch_answer(
-        12, 0, 0, [(topic_head(12, "t", b""), [Fetched(0, 0, 1, 1, 0, r, None) for r in (small, large)])]
+        12, 0, 0, [(topic_head(12, "t", b""), [FetchResult(0, 0, 1, 1, 0, r, None) for r in (small, large)])]
     )
     assert large in parts
     assert small not in parts

@@ -10,7 +10,7 @@ from typing import Any
 
 from millstream.broker.api.handlers import serves
 from millstream.broker.groups.classic.group import ClassicGroup, ClassicState
-from millstream.broker.groups.classic.member import Join
+from millstream.broker.groups.classic.member import JoinRequest
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
 from millstream.core.kafka_errors import (
@@ -80,7 +80,7 @@ async def join_group(node: Node, request: Any, client: Client) -> Answer:
         rebalance_timeout = max(request.rebalance_timeout.total_seconds(), 0.0)
     joined = await node.coordinator.classic_requests.join(
         request.group_id,
-        Join(
+        JoinRequest(
             request.member_id,
             getattr(request, "group_instance_id", None),
             client.client_id,

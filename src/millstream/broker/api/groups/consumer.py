@@ -10,7 +10,7 @@ from typing import Any
 from millstream.broker.api.groups.assignments import assignment
 from millstream.broker.api.groups.classic import ALL_OPERATIONS, NOT_ASKED
 from millstream.broker.api.handlers import serves
-from millstream.broker.groups.consumer.group import JOIN, LEAVE, Beat, ConsumerGroup, Heartbeat
+from millstream.broker.groups.consumer.group import JOIN, LEAVE, ConsumerGroup, Heartbeat, HeartbeatResponse
 from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
@@ -52,7 +52,7 @@ def _match(node: Node, regex: str) -> None:
         matches(name)
 
 
-async def _later(node: Node, group: str, beat: asyncio.Future[Beat]) -> Answer:
+async def _later(node: Node, group: str, beat: asyncio.Future[HeartbeatResponse]) -> Answer:
     try:
         return _answer(node, group, await beat)
     except RequestRefused as refused:
@@ -63,7 +63,7 @@ def _refused(refused: RequestRefused) -> Answer:
     return {"error_code": refused.code, "error_message": str(refused), "member_id": None}
 
 
-def _answer(node: Node, group: str, beat: Beat) -> Answer:
+def _answer(node: Node, group: str, beat: HeartbeatResponse) -> Answer:
     interval = node.coordinator.consumer.heartbeat_interval_ms(group) if beat.epoch >= 0 else 0
     if beat.waits:
         interval = max(1, interval // _SOONER)

@@ -12,6 +12,7 @@ from millstream.broker.groups.share.sessions import FIRST_EPOCH, LAST_EPOCH, Pla
 from millstream.broker.groups.share.share_partition import RENEW, Acknowledgement
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
+from millstream.broker.topics.partition import LocalTopic
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
     GROUP_ID_NOT_FOUND,
@@ -58,8 +59,7 @@ def places_of(topics: Iterable[Any]) -> list[Given]:
 def acknowledge(
     node: Node, group: str, member: str, given: Iterable[Given], *, renews: bool
 ) -> dict[Place, Outcome]:
-    """Apply a request's acknowledgements, each partition by itself. They are saved once
-    ``node.share_delivery.saved()`` is done."""
+    """Apply a request's acknowledgements, each partition by itself. They count once ``saving`` is done."""
     outcomes: dict[Place, Outcome] = {}
     for place, partition in given:
         if place in outcomes:
@@ -68,25 +68,41 @@ def acknowledge(
         outcomes[place] = NONE, None
         try:
             batches = _read(partition.acknowledgement_batches, renews=renews)
-            _check_place(node, place)
+            topic = _topic_of(node, place)
             if batches:
                 opened = node.share_delivery.find(group, place)
                 if opened is None:
                     raise RequestRefused(
                         UNKNOWN_TOPIC_OR_PARTITION, "the group has not begun to read this partition"
                     )
+                node.in_sync.check_catalogue(topic.copies)
                 node.share_delivery.acknowledge(opened, member, batches)
         except RequestRefused as refused:
             outcomes[place] = refused.code, str(refused)
     return outcomes
 
 
-def _check_place(node: Node, place: Place) -> None:
+def saving(node: Node, outcomes: Iterable[Place]) -> asyncio.Future[None] | None:
+    """Done once what was acknowledged in these partitions is safe, on as many brokers as their topics ask
+    for. None if it is already. Raises RequestRefused."""
+    copies = max((topic.copies for place in outcomes if (topic := node.hosted.get(place[0]))), default=1)
+    saved = node.share_delivery.saved()
+    return saved if copies == 1 or saved is None else asyncio.ensure_future(_on_copies(node, saved, copies))
+
+
+async def _on_copies(node: Node, saved: asyncio.Future[None], copies: int) -> None:
+    await asyncio.shield(saved)
+    await node.in_sync.have_catalogue(copies)
+
+
+def _topic_of(node: Node, place: Place) -> LocalTopic:
+    """The topic of a partition that exists. Raises RequestRefused."""
     topic = node.hosted.get(place[0])
     if topic is None:
         raise RequestRefused(UNKNOWN_TOPIC_ID, "there is no topic with this id")
     if not 0 <= place[1] < len(topic.partitions):
         raise RequestRefused(UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} has no partition {place[1]}")
+    return topic
 
 
 def _read(batches: Sequence[Any] | None, *, renews: bool) -> list[Acknowledgement]:
@@ -137,9 +153,9 @@ async def share_acknowledge(node: Node, request: Any, client: Client) -> Answer:
     outcomes = acknowledge(node, group, member, places_of(request.topics), renews=renews)
     if epoch == LAST_EPOCH:
         share.release(session)
-    if (saving := share.saved()) is not None:
+    if (safe := saving(node, outcomes)) is not None:
         try:
-            await asyncio.shield(saving)
+            await asyncio.shield(safe)
         except RequestRefused as failure:
             outcomes = not_saved(outcomes, failure)
     by_topic: dict[bytes, list[dict[str, Any]]] = {}

@@ -24,6 +24,7 @@ from millstream.broker.api.share.acknowledgements import (
     check_member,
     not_saved,
     places_of,
+    saving,
 )
 from millstream.broker.api.share.reading import Records, around, enough_batches
 from millstream.broker.groups.share.delivery import ShareLog
@@ -145,12 +146,12 @@ class ShareFetchSlot(Slot):
         self._outcomes = acknowledge(node, self.group, self.member, given, renews=renews)
         if epoch == LAST_EPOCH:
             node.share_delivery.release(sessions.find(self.group, self.member))
-        saving = node.share_delivery.saved() if given or epoch == LAST_EPOCH else None
+        safe = saving(node, self._outcomes) if given or epoch == LAST_EPOCH else None
         after = partial(self._finish, {}) if renews or epoch == LAST_EPOCH else self._look_first
-        if saving is None:
+        if safe is None:
             after()
         else:
-            saving.add_done_callback(lambda done: self._saved(done, after))
+            safe.add_done_callback(lambda done: self._saved(done, after))
 
     def _end_old_session(self) -> None:
         """A member that opens a session again has lost the old one: what it held is given back."""
@@ -160,8 +161,8 @@ class ShareFetchSlot(Slot):
         except RequestRefused:
             return
 
-    def _saved(self, saving: asyncio.Future[None], after: Any) -> None:
-        failure = saving.exception() if not saving.cancelled() else RequestRefused(KAFKA_STORAGE_ERROR, "")
+    def _saved(self, safe: asyncio.Future[None], after: Any) -> None:
+        failure = safe.exception() if not safe.cancelled() else RequestRefused(KAFKA_STORAGE_ERROR, "")
         if failure is not None:
             self._outcomes = not_saved(self._outcomes, failure)
         if not self._is_done and not self.connection.is_closed:

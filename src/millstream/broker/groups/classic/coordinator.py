@@ -15,7 +15,7 @@ from typing import Any
 
 from millstream.broker.groups.classic import snapshot
 from millstream.broker.groups.classic.group import ClassicGroup
-from millstream.broker.groups.classic.member import Join, Joined, Synced
+from millstream.broker.groups.classic.member import JoinRequest, JoinResponse, SyncResponse
 from millstream.broker.groups.directory import GroupDirectory
 from millstream.broker.groups.settings import GroupSettings
 from millstream.core.clock import Clock
@@ -45,7 +45,7 @@ class ClassicCoordinator:
         self._settings = settings
         self._clock = clock
         self._saved: dict[str, int] = {}  # the agreement of each group that is saved or being saved
-        self._joining: dict[asyncio.Future[Joined], tuple[ClassicGroup, Callable[[], bool]]] = {}
+        self._joining: dict[asyncio.Future[JoinResponse], tuple[ClassicGroup, Callable[[], bool]]] = {}
         self._look_at = 0.0
         self._closed = False
         directory.register(self)
@@ -61,7 +61,7 @@ class ClassicCoordinator:
 
     # Requests
 
-    def check_join(self, name: str, join: Join) -> int:
+    def check_join(self, name: str, join: JoinRequest) -> int:
         """NONE, or an error code if this join is refused whatever group it is for."""
         if not name:
             return INVALID_GROUP_ID
@@ -71,19 +71,19 @@ class ClassicCoordinator:
         longest = self._settings.broker.group_max_session_timeout_ms / 1000
         return NONE if shortest <= join.session_timeout <= longest else INVALID_SESSION_TIMEOUT
 
-    def join(self, name: str, join: Join, is_gone: Callable[[], bool]) -> asyncio.Future[Joined]:
+    def join(self, name: str, join: JoinRequest, is_gone: Callable[[], bool]) -> asyncio.Future[JoinResponse]:
         """A future of the response to a join that ``check_join`` allowed.
 
         While it waits, ``is_gone`` is called now and then.
         """
-        waiter: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[JoinResponse] = asyncio.get_running_loop().create_future()
         known = self._directory.find(name)
         group = self.groups.get(name)
         if group is None and join.member_id:
-            waiter.set_result(Joined(UNKNOWN_MEMBER_ID, join.member_id))
+            waiter.set_result(JoinResponse(UNKNOWN_MEMBER_ID, join.member_id))
             return waiter
         if group is None and known is not None:
-            waiter.set_result(Joined(INCONSISTENT_GROUP_PROTOCOL, join.member_id))
+            waiter.set_result(JoinResponse(INCONSISTENT_GROUP_PROTOCOL, join.member_id))
             return waiter
         if group is None:
             group = self.create(name)
@@ -102,11 +102,11 @@ class ClassicCoordinator:
         protocol_type: str | None,
         protocol: str | None,
         assignments: Mapping[str, bytes],
-    ) -> asyncio.Future[Synced]:
-        waiter: asyncio.Future[Synced] = asyncio.get_running_loop().create_future()
+    ) -> asyncio.Future[SyncResponse]:
+        waiter: asyncio.Future[SyncResponse] = asyncio.get_running_loop().create_future()
         group = self.groups.get(name)
         if not name or group is None:
-            waiter.set_result(Synced(UNKNOWN_MEMBER_ID if name else INVALID_GROUP_ID))
+            waiter.set_result(SyncResponse(UNKNOWN_MEMBER_ID if name else INVALID_GROUP_ID))
         else:
             now = self._clock.monotonic()
             group.sync(member_id, instance_id, generation, protocol_type, protocol, assignments, waiter, now)
@@ -172,7 +172,7 @@ class ClassicCoordinator:
 
         def saved(future: asyncio.Future[None]) -> None:
             if not future.cancelled() and (error := future.exception()) is not None:
-                # The group goes on from memory. Its next agreement is saved again.
+                # The group continues from memory. Its next agreement is saved again.
                 _log.warning("group %s: generation %d is not kept: %s", name, group.generation, error)
             _deliver(answers)
 
@@ -193,7 +193,7 @@ class ClassicCoordinator:
             _deliver(group.take_answers())
 
 
-def _deliver(answers: Sequence[tuple[Any, Joined | Synced]]) -> None:
+def _deliver(answers: Sequence[tuple[Any, JoinResponse | SyncResponse]]) -> None:
     for waiter, answer in answers:
         if not waiter.done():
             waiter.set_result(answer)

@@ -48,9 +48,9 @@ from typing import Any
 from millstream.broker.groups.classic.member import (
     NEW_MEMBER_JOIN_TIMEOUT,
     ClassicMember,
-    Join,
-    Joined,
-    Synced,
+    JoinRequest,
+    JoinResponse,
+    SyncResponse,
 )
 from millstream.broker.groups.classic.roster import Roster
 from millstream.core.kafka_errors import (
@@ -106,7 +106,7 @@ class ClassicGroup:
         self.pending: dict[str, float] = {}  # ids given out and not used yet, with their expiry
         self.agreement = 0
         self.empty_since_ms = -1  # wall time; maintained by the caller, for the retention of offsets
-        self.answers: list[tuple[Any, Joined | Synced]] = []
+        self.answers: list[tuple[Any, JoinResponse | SyncResponse]] = []
         self.wake_at = inf  # no deadline is earlier than this; ``tick`` need not be called before
 
         self._joining = 0  # members whose join waits
@@ -119,7 +119,7 @@ class ClassicGroup:
 
     # Joining
 
-    def join(self, join: Join, waiter: Any, now: float) -> None:
+    def join(self, join: JoinRequest, waiter: Any, now: float) -> None:
         member_id = join.member_id
         if self.state is ClassicState.DEAD:
             self._refuse_join(waiter, COORDINATOR_NOT_AVAILABLE, member_id)
@@ -140,7 +140,7 @@ class ClassicGroup:
         else:
             self._rejoin(self.members[member_id], join, waiter, now)
 
-    def _join_unnamed(self, join: Join, waiter: Any, now: float) -> None:
+    def _join_unnamed(self, join: JoinRequest, waiter: Any, now: float) -> None:
         member_id = f"{join.instance_id or join.client_id}-{uuid.uuid4()}"
         if join.instance_id is not None:
             known = self._roster.static(join.instance_id)
@@ -155,7 +155,7 @@ class ClassicGroup:
         else:
             self._add(member_id, join, waiter, now)
 
-    def _add(self, member_id: str, join: Join, waiter: Any, now: float) -> None:
+    def _add(self, member_id: str, join: JoinRequest, waiter: Any, now: float) -> None:
         self.pending.pop(member_id, None)
         member = ClassicMember(member_id, join, deadline=now + NEW_MEMBER_JOIN_TIMEOUT)
         if not self.members:
@@ -171,7 +171,7 @@ class ClassicGroup:
         else:
             self._prepare(now)
 
-    def _rejoin(self, member: ClassicMember, join: Join, waiter: Any, now: float) -> None:
+    def _rejoin(self, member: ClassicMember, join: JoinRequest, waiter: Any, now: float) -> None:
         if self.state is ClassicState.PREPARING:
             self._roster.update(member, join)
             self._wait_to_join(member, waiter)
@@ -189,11 +189,11 @@ class ClassicGroup:
             self._wait_to_join(member, waiter)
             self._prepare(now)
 
-    def _replace_static(self, old_id: str, new_id: str, join: Join, waiter: Any, now: float) -> None:
+    def _replace_static(self, old_id: str, new_id: str, join: JoinRequest, waiter: Any, now: float) -> None:
         """Put a static member that returned with another member id in its old place."""
         old = self._roster.remove(old_id)
-        self._answer_join(old, Joined(FENCED_INSTANCE_ID, old_id))
-        self._answer_sync(old, Synced(FENCED_INSTANCE_ID))
+        self._answer_join(old, JoinResponse(FENCED_INSTANCE_ID, old_id))
+        self._answer_sync(old, SyncResponse(FENCED_INSTANCE_ID))
         member = ClassicMember(new_id, join, deadline=now + join.session_timeout)
         member.assignment = old.assignment
         member.is_new = old.is_new
@@ -236,7 +236,7 @@ class ClassicGroup:
 
     def _wait_to_join(self, member: ClassicMember, waiter: Any) -> None:
         # If the same member has an earlier join, it no longer waits for that response.
-        self._answer_join(member, Joined(REBALANCE_IN_PROGRESS, member.member_id))
+        self._answer_join(member, JoinResponse(REBALANCE_IN_PROGRESS, member.member_id))
         member.joining = waiter
         self._joining += 1
 
@@ -261,12 +261,12 @@ class ClassicGroup:
         if not error and self.state is ClassicState.PREPARING:
             error = REBALANCE_IN_PROGRESS
         if error:
-            self.answers.append((waiter, Synced(error)))
+            self.answers.append((waiter, SyncResponse(error)))
             return
         member = self.members[member_id]
         member.deadline = now + member.session_timeout
         self._unsynced.discard(member_id)
-        self._answer_sync(member, Synced(REBALANCE_IN_PROGRESS))
+        self._answer_sync(member, SyncResponse(REBALANCE_IN_PROGRESS))
         member.syncing = waiter
         if self.state is ClassicState.COMPLETING and member_id == self.leader:
             for each in self.members.values():
@@ -277,7 +277,9 @@ class ClassicGroup:
             for each in self.members.values():
                 if each.syncing is not None:
                     each.deadline = now + each.session_timeout
-                    self._answer_sync(each, Synced(0, self.protocol_type, self.protocol, each.assignment))
+                    self._answer_sync(
+                        each, SyncResponse(0, self.protocol_type, self.protocol, each.assignment)
+                    )
         if not self._unsynced:
             self._sync_deadline = inf
 
@@ -372,15 +374,15 @@ class ClassicGroup:
     def send_back(self) -> None:
         """Stop: the group is converted to another protocol. All waiting members have to join again."""
         for member in self.members.values():
-            self._answer_join(member, Joined(REBALANCE_IN_PROGRESS, member.member_id))
-            self._answer_sync(member, Synced(REBALANCE_IN_PROGRESS))
+            self._answer_join(member, JoinResponse(REBALANCE_IN_PROGRESS, member.member_id))
+            self._answer_sync(member, SyncResponse(REBALANCE_IN_PROGRESS))
         self.kill()
 
     def kill(self) -> None:
         """Stop: the group is deleted, or its broker stops. Waiting members look for a coordinator again."""
         for member in self.members.values():
-            self._answer_join(member, Joined(COORDINATOR_NOT_AVAILABLE, member.member_id))
-            self._answer_sync(member, Synced(COORDINATOR_NOT_AVAILABLE))
+            self._answer_join(member, JoinResponse(COORDINATOR_NOT_AVAILABLE, member.member_id))
+            self._answer_sync(member, SyncResponse(COORDINATOR_NOT_AVAILABLE))
         self._transition(ClassicState.DEAD)
         self.wake_at = inf
 
@@ -462,7 +464,7 @@ class ClassicGroup:
         for member in self.members.values():
             if self.state is ClassicState.COMPLETING:
                 member.assignment = b""
-            self._answer_sync(member, Synced(REBALANCE_IN_PROGRESS))
+            self._answer_sync(member, SyncResponse(REBALANCE_IN_PROGRESS))
         self._unsynced.clear()
         self._sync_deadline = inf
         self._initial = self.state is ClassicState.EMPTY
@@ -524,8 +526,8 @@ class ClassicGroup:
 
     def _remove(self, member_id: str) -> None:
         member = self._roster.remove(member_id)
-        self._answer_join(member, Joined(UNKNOWN_MEMBER_ID))
-        self._answer_sync(member, Synced(UNKNOWN_MEMBER_ID))
+        self._answer_join(member, JoinResponse(UNKNOWN_MEMBER_ID))
+        self._answer_sync(member, SyncResponse(UNKNOWN_MEMBER_ID))
         self._unsynced.discard(member_id)
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
@@ -553,7 +555,7 @@ class ClassicGroup:
             return (member is not None and member.joining is not None) or self._joining < self.max_size
         return member is not None or len(self.members) < self.max_size
 
-    def _has_a_protocol_of(self, join: Join) -> bool:
+    def _has_a_protocol_of(self, join: JoinRequest) -> bool:
         if self.state is ClassicState.EMPTY:
             return bool(join.protocol_type) and bool(join.protocols)
         return join.protocol_type == self.protocol_type and self._roster.all_support_one_of(join)
@@ -583,11 +585,11 @@ class ClassicGroup:
 
     # Responses
 
-    def _joined(self, member: ClassicMember) -> Joined:
+    def _joined(self, member: ClassicMember) -> JoinResponse:
         members: list[tuple[str, str | None, bytes]] = []
         if member.member_id == self.leader:
             members = [(m.member_id, m.instance_id, m.metadata(self.protocol)) for m in self.members.values()]
-        return Joined(
+        return JoinResponse(
             0,
             member.member_id,
             self.generation,
@@ -598,20 +600,20 @@ class ClassicGroup:
         )
 
     def _refuse_join(self, waiter: Any, error: int, member_id: str) -> None:
-        self.answers.append((waiter, Joined(error, member_id)))
+        self.answers.append((waiter, JoinResponse(error, member_id)))
 
-    def _answer_join(self, member: ClassicMember, answer: Joined) -> None:
+    def _answer_join(self, member: ClassicMember, answer: JoinResponse) -> None:
         if member.joining is not None:
             self.answers.append((member.joining, answer))
             member.joining = None
             self._joining -= 1
 
-    def _answer_sync(self, member: ClassicMember, answer: Synced) -> None:
+    def _answer_sync(self, member: ClassicMember, answer: SyncResponse) -> None:
         if member.syncing is not None:
             self.answers.append((member.syncing, answer))
             member.syncing = None
 
-    def take_answers(self) -> list[tuple[Any, Joined | Synced]]:
+    def take_answers(self) -> list[tuple[Any, JoinResponse | SyncResponse]]:
         """Take the responses that have accumulated since the last call, to be sent."""
         answers, self.answers = self.answers, []
         return answers

@@ -11,7 +11,7 @@ NEW_MEMBER_JOIN_TIMEOUT = 300.0
 """Seconds a new member's join may wait. It has no session that could expire, and its client may be gone."""
 
 
-class Join(NamedTuple):
+class JoinRequest(NamedTuple):
     """A JoinGroup request."""
 
     member_id: str  # empty: a new member
@@ -29,7 +29,7 @@ class Join(NamedTuple):
     )
 
 
-class Joined(NamedTuple):
+class JoinResponse(NamedTuple):
     """The response to a join."""
 
     error: int
@@ -42,7 +42,7 @@ class Joined(NamedTuple):
     members: Sequence[tuple[str, str | None, bytes]] = ()  # id, instance id, metadata; for the leader only
 
 
-class Synced(NamedTuple):
+class SyncResponse(NamedTuple):
     """The response to a sync."""
 
     error: int
@@ -69,7 +69,7 @@ class ClassicMember:
         "syncing",
     )
 
-    def __init__(self, member_id: str, join: Join, deadline: float) -> None:
+    def __init__(self, member_id: str, join: JoinRequest, deadline: float) -> None:
         self.member_id = member_id
         self.instance_id = join.instance_id
         self.client_id = join.client_id
@@ -81,7 +81,7 @@ class ClassicMember:
         self.syncing: Any = None
         self.update(join)
 
-    def update(self, join: Join) -> None:
+    def update(self, join: JoinRequest) -> None:
         self.session_timeout = join.session_timeout
         self.rebalance_timeout = join.rebalance_timeout
         self.protocols = join.protocols

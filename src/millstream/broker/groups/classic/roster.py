@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from millstream.broker.groups.classic.member import ClassicMember, Join
+from millstream.broker.groups.classic.member import ClassicMember, JoinRequest
 from millstream.core.kafka_errors import FENCED_INSTANCE_ID, NONE, UNKNOWN_MEMBER_ID
 from millstream.wire.consumer_protocol import subscribed_topics
 
@@ -30,7 +30,7 @@ class Roster:
         self._supported -= Counter({name for name, _ in member.protocols})
         return member
 
-    def update(self, member: ClassicMember, join: Join) -> None:
+    def update(self, member: ClassicMember, join: JoinRequest) -> None:
         """Store what a member says as it joins again."""
         self._supported -= Counter({name for name, _ in member.protocols})
         member.update(join)
@@ -50,7 +50,7 @@ class Roster:
                 return UNKNOWN_MEMBER_ID
         return NONE if member_id in self.by_id else UNKNOWN_MEMBER_ID
 
-    def all_support_one_of(self, join: Join) -> bool:
+    def all_support_one_of(self, join: JoinRequest) -> bool:
         return any(self._supported[name] == len(self.by_id) for name, _ in join.protocols)
 
     def select_protocol(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millstream.broker.groups.classic.group import ClassicGroup, ClassicState
-from millstream.broker.groups.classic.member import ClassicMember, Join
+from millstream.broker.groups.classic.member import ClassicMember, JoinRequest
 
 
 def to_text(group: ClassicGroup) -> str:
@@ -53,7 +53,7 @@ def _written(member: ClassicMember) -> dict[str, Any]:
 
 
 def _read(fields: dict[str, Any], protocol_type: str, now: float) -> ClassicMember:
-    join = Join(
+    join = JoinRequest(
         fields["member_id"],
         fields["instance_id"],
         fields["client_id"],

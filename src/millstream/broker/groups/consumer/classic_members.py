@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from millstream.broker.groups.classic.member import Join, Joined, Synced
+from millstream.broker.groups.classic.member import JoinRequest, JoinResponse, SyncResponse
 from millstream.broker.groups.consumer.group import ConsumerGroup
 from millstream.broker.groups.consumer.member import ClassicPart, ConsumerMember, MemberState
 from millstream.broker.groups.topics import Partition, Topics
@@ -37,22 +37,22 @@ from millstream.core.kafka_errors import (
 from millstream.wire.consumer_protocol import Subscription, read_subscription, write_assignment
 
 
-def join(group: ConsumerGroup, topics: Topics, join: Join, now: float) -> Joined:
+def join(group: ConsumerGroup, topics: Topics, join: JoinRequest, now: float) -> JoinResponse:
     """The response to a JoinGroup. With the error MEMBER_ID_REQUIRED, nothing has changed."""
     try:
         return _join(group, topics, join, now)
     except RequestRefused as refused:
-        return Joined(refused.code, join.member_id)
+        return JoinResponse(refused.code, join.member_id)
 
 
-def _join(group: ConsumerGroup, topics: Topics, join: Join, now: float) -> Joined:
+def _join(group: ConsumerGroup, topics: Topics, join: JoinRequest, now: float) -> JoinResponse:
     if group.is_dead:
         raise RequestRefused(COORDINATOR_NOT_AVAILABLE, "")
     member_id = join.member_id or f"{join.instance_id or join.client_id}-{uuid.uuid4()}"
     group.check_room(member_id, join.instance_id)
     subscription = _check_protocols(group, join)
     if not join.member_id and join.instance_id is None and join.id_required:
-        return Joined(MEMBER_ID_REQUIRED, member_id)
+        return JoinResponse(MEMBER_ID_REQUIRED, member_id)
     member = _member(group, join, member_id)
     changed = subscription.topics != member.names or bool(member.regex)
     member.names, member.regex, member.assignor = subscription.topics, "", None
@@ -67,10 +67,10 @@ def _join(group: ConsumerGroup, topics: Topics, join: Join, now: float) -> Joine
     member.rebalance_deadline = inf
     member.sync_deadline = now + join.rebalance_timeout
     group.wake(member)
-    return Joined(NONE, member_id, member.epoch, "consumer", join.protocols[0][0])
+    return JoinResponse(NONE, member_id, member.epoch, "consumer", join.protocols[0][0])
 
 
-def _check_protocols(group: ConsumerGroup, join: Join) -> Subscription:
+def _check_protocols(group: ConsumerGroup, join: JoinRequest) -> Subscription:
     spoken = [member.classic.protocols for member in group.members.values() if member.classic is not None]
     count = Counter(name for protocols in spoken for name in {name for name, _ in protocols})
     subscription = read_subscription(join.protocols[0][1]) if join.protocols else None
@@ -83,7 +83,7 @@ def _check_protocols(group: ConsumerGroup, join: Join) -> Subscription:
     return subscription
 
 
-def _member(group: ConsumerGroup, join: Join, member_id: str) -> ConsumerMember:
+def _member(group: ConsumerGroup, join: JoinRequest, member_id: str) -> ConsumerMember:
     if join.instance_id is None:
         return group.members.get(member_id) or group.add(ConsumerMember(member_id))
     if join.member_id:
@@ -112,22 +112,22 @@ def sync(
     protocol_type: str | None,
     protocol: str | None,
     now: float,
-) -> Synced:
+) -> SyncResponse:
     """The response to a SyncGroup: what the member has now."""
     try:
         member, classic = _find(group, member_id, instance_id, generation)
     except RequestRefused as refused:
-        return Synced(refused.code)
+        return SyncResponse(refused.code)
     spoken, metadata = classic.protocols[0]
     if protocol_type not in (None, "consumer") or protocol not in (None, spoken):
-        return Synced(INCONSISTENT_GROUP_PROTOCOL)
+        return SyncResponse(INCONSISTENT_GROUP_PROTOCOL)
     if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
         _expect_join(group, member, now)
-        return Synced(REBALANCE_IN_PROGRESS)
+        return SyncResponse(REBALANCE_IN_PROGRESS)
     member.sync_deadline = inf
     member.deadline = now + classic.session_timeout
     group.wake(member)
-    return Synced(NONE, "consumer", spoken, write_assignment(named(member.assigned, topics), metadata))
+    return SyncResponse(NONE, "consumer", spoken, write_assignment(named(member.assigned, topics), metadata))
 
 
 def named(partitions: Iterable[Partition], topics: Topics) -> dict[str, list[int]]:

@@ -1,7 +1,7 @@
 """Runs the groups of the consumer protocol: connects each to the catalogue, to time and to its clients.
 
-Responses that depend on a change leave when the change is saved (``broker.groups.keeper``). A group of this
-protocol may have members of the classic protocol too, whose requests come here as well.
+Responses that depend on a change leave when the change is saved (``broker.groups.group_saver``). A group of
+this protocol may have members of the classic protocol too, whose requests come here as well.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from millstream.broker.groups.classic.member import Join, Joined, Synced
+from millstream.broker.groups.classic.member import JoinRequest, JoinResponse, SyncResponse
 from millstream.broker.groups.consumer import classic_members, snapshot
-from millstream.broker.groups.consumer.group import JOIN, Beat, ConsumerGroup, Heartbeat
+from millstream.broker.groups.consumer.group import JOIN, ConsumerGroup, Heartbeat, HeartbeatResponse
 from millstream.broker.groups.directory import GroupDirectory
-from millstream.broker.groups.keeper import KeptGroups
+from millstream.broker.groups.group_saver import SavedGroups
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.topics import Topics
 from millstream.core.clock import Clock
@@ -50,7 +50,7 @@ class ConsumerCoordinator:
         topics: Topics,
         changeover: Changeover,
     ) -> None:
-        self._kept = KeptGroups(directory, snapshot.to_text)
+        self._kept = SavedGroups(directory, snapshot.to_text)
         self.groups = self._kept.by_name  # only read from outside
         self._directory = directory
         self._settings = settings
@@ -61,7 +61,7 @@ class ConsumerCoordinator:
 
     # Requests of the consumer protocol
 
-    def heartbeat(self, name: str, beat: Heartbeat) -> Beat | asyncio.Future[Beat]:
+    def heartbeat(self, name: str, beat: Heartbeat) -> HeartbeatResponse | asyncio.Future[HeartbeatResponse]:
         """The response to a ConsumerGroupHeartbeat. Raises RequestRefused. Hot."""
         self._kept.check_open()
         group = self.groups.get(name)
@@ -74,7 +74,7 @@ class ConsumerCoordinator:
             return answer
         return self._answer(name, answer, answer.revision)
 
-    def _first_heartbeat(self, name: str, beat: Heartbeat) -> asyncio.Future[Beat]:
+    def _first_heartbeat(self, name: str, beat: Heartbeat) -> asyncio.Future[HeartbeatResponse]:
         """Handle a group's first heartbeat of this protocol. A join creates or converts the group."""
         if self._directory.find(name) is not None:
             group = self._changeover.to_consumer(name, beat)
@@ -94,7 +94,7 @@ class ConsumerCoordinator:
 
     # Requests of classic members. The group exists.
 
-    def classic_join(self, name: str, join: Join) -> asyncio.Future[Joined]:
+    def classic_join(self, name: str, join: JoinRequest) -> asyncio.Future[JoinResponse]:
         group = self.groups[name]
         joined = classic_members.join(group, self._topics, join, self._clock.monotonic())
         return self._answer(name, joined, group.agreement)
@@ -107,7 +107,7 @@ class ConsumerCoordinator:
         generation: int,
         protocol_type: str | None,
         protocol: str | None,
-    ) -> asyncio.Future[Synced]:
+    ) -> asyncio.Future[SyncResponse]:
         group, now = self.groups[name], self._clock.monotonic()
         synced = classic_members.sync(
             group, self._topics, member_id, instance_id, generation, protocol_type, protocol, now

@@ -110,7 +110,7 @@ class Heartbeat(NamedTuple):
         )
 
 
-class Beat(NamedTuple):
+class HeartbeatResponse(NamedTuple):
     """The response to a heartbeat."""
 
     member_id: str
@@ -150,7 +150,7 @@ class ConsumerGroup:
 
     # Heartbeats
 
-    def heartbeat(self, beat: Heartbeat, now: float) -> Beat:
+    def heartbeat(self, beat: Heartbeat, now: float) -> HeartbeatResponse:
         """Hot: every member sends one every few seconds."""
         if self.is_dead:
             raise RequestRefused(COORDINATOR_NOT_AVAILABLE, f"group {self.name} is being deleted")
@@ -171,7 +171,7 @@ class ConsumerGroup:
         member.deadline = now + self.session_timeout
         self.wake(member)
         tell = beat.is_full or had.keys() != member.assigned.keys()
-        return Beat(
+        return HeartbeatResponse(
             member.member_id,
             member.epoch,
             frozenset(member.assigned) if tell else None,
@@ -218,7 +218,7 @@ class ConsumerGroup:
             f"group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
         )
 
-    def _leave(self, beat: Heartbeat) -> Beat:
+    def _leave(self, beat: Heartbeat) -> HeartbeatResponse:
         member = self.find(beat.member_id, beat.instance_id)
         if beat.epoch == LEFT_STATIC and beat.instance_id is not None:
             self._release(member.revoking)
@@ -228,7 +228,7 @@ class ConsumerGroup:
             self.touch(member)
         else:
             self.remove(member)
-        return Beat(member.member_id, beat.epoch, revision=self.agreement)
+        return HeartbeatResponse(member.member_id, beat.epoch, revision=self.agreement)
 
     def _update(self, member: ConsumerMember, beat: Heartbeat) -> bool:
         """Store what the heartbeat says about the member. True if its subscription changed."""

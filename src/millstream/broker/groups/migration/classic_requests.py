@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from millstream.broker.groups.classic.coordinator import ClassicCoordinator
-from millstream.broker.groups.classic.member import Join, Joined, Synced
+from millstream.broker.groups.classic.member import JoinRequest, JoinResponse, SyncResponse
 from millstream.broker.groups.consumer.coordinator import ConsumerCoordinator
 
 
@@ -15,11 +15,13 @@ class ClassicRequests:
         self._classic = classic
         self._consumer = consumer
 
-    def join(self, name: str, join: Join, is_gone: Callable[[], bool] = bool) -> asyncio.Future[Joined]:
+    def join(
+        self, name: str, join: JoinRequest, is_gone: Callable[[], bool] = bool
+    ) -> asyncio.Future[JoinResponse]:
         """A future of the response to a join. While it waits, ``is_gone`` is called now and then."""
         if error := self._classic.check_join(name, join):
-            refused: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
-            refused.set_result(Joined(error, join.member_id))
+            refused: asyncio.Future[JoinResponse] = asyncio.get_running_loop().create_future()
+            refused.set_result(JoinResponse(error, join.member_id))
             return refused
         group = self._consumer.groups.get(name)
         if group is not None and not group.is_empty:
@@ -37,7 +39,7 @@ class ClassicRequests:
         protocol_type: str | None,
         protocol: str | None,
         assignments: Mapping[str, bytes],
-    ) -> asyncio.Future[Synced]:
+    ) -> asyncio.Future[SyncResponse]:
         member = (name, member_id, instance_id, generation, protocol_type, protocol)
         if name in self._consumer.groups:
             return self._consumer.classic_sync(*member)

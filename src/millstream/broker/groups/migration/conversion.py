@@ -1,4 +1,4 @@
-"""Convert a group from one protocol to the other while its members go on reading (KIP-848). No I/O.
+"""Convert a group from one protocol to the other while its members continue to read (KIP-848). No I/O.
 
 - **Upgrade**: a member of the consumer protocol joins a classic group of consumers. The existing members
   stay, with what they have, as members that use the classic protocol (``consumer.classic_members``). The
@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from millstream.broker.groups.classic.group import ClassicGroup
-from millstream.broker.groups.classic.member import ClassicMember, Join
+from millstream.broker.groups.classic.member import ClassicMember, JoinRequest
 from millstream.broker.groups.consumer.classic_members import named
 from millstream.broker.groups.consumer.group import ConsumerGroup
 from millstream.broker.groups.consumer.member import ClassicPart, ConsumerMember
@@ -67,7 +67,7 @@ def downgrade(group: ConsumerGroup, topics: Topics, into: ClassicGroup, now: flo
     members = []
     for member in group.members.values():
         assert member.classic is not None
-        join = Join(
+        join = JoinRequest(
             member.member_id,
             member.instance_id,
             member.client_id,

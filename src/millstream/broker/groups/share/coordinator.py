@@ -1,7 +1,7 @@
 """Runs the share groups: connects the members of each to the catalogue, to time and to their clients.
 
-Responses that depend on a change leave when the change is saved (``broker.groups.keeper``). Unlike groups of
-the other kinds, a share group never takes the place of one of another kind, nor the reverse: that one has to
+Responses that depend on a change leave when the change is saved (``broker.groups.group_saver``). Unlike groups
+of the other kinds, a share group never takes the place of one of another kind, nor the reverse: that one has to
 be deleted first.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millstream.broker.groups.directory import GroupDirectory
-from millstream.broker.groups.keeper import KeptGroups
+from millstream.broker.groups.group_saver import SavedGroups
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.share import snapshot
 from millstream.broker.groups.share.group import JOIN, ShareBeat, ShareGroup, ShareHeartbeat
@@ -32,7 +32,7 @@ class ShareCoordinator:
     def __init__(
         self, directory: GroupDirectory, settings: GroupSettings, clock: Clock, topics: Topics
     ) -> None:
-        self._kept = KeptGroups(directory, snapshot.to_text)
+        self._kept = SavedGroups(directory, snapshot.to_text)
         self.groups = self._kept.by_name  # only read from outside
         self._directory = directory
         self._settings = settings

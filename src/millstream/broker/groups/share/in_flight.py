@@ -101,6 +101,13 @@ class InFlight:
         if not self.count_of(ACQUIRED):
             self.owner, self.deadline = "", NEVER
 
+    def trim(self, count: int) -> None:
+        """Drop the first records, which are finished."""
+        assert self.marks is not None
+        del self.marks[:count]
+        self.first += count
+        self.unify()
+
     def cut(self, offset: int) -> InFlight:
         """Cut off the records from ``offset`` on, and return them as a run of their own."""
         rest = InFlight(

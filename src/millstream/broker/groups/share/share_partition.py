@@ -51,6 +51,7 @@ from millstream.core.kafka_errors import INVALID_RECORD_STATE, INVALID_REQUEST
 # The types of an acknowledgement, with Kafka's numbers.
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
+_FINISHED = bytes((FINISHED,))
 _AFTER = bytes.maketrans(bytes(range(4)), bytes((FINISHED, FINISHED, AVAILABLE, FINISHED)))  # state by type
 _AT_LIMIT = bytes.maketrans(bytes(range(4)), bytes((FINISHED,) * 4))
 
@@ -263,28 +264,32 @@ class SharePartition:
         batch_size: int,
         by_record: bool,
     ) -> None:
+        """Give out what was never looked at, in runs as they will be acknowledged."""
         left = min(left, self.settings.share_partition_max_record_locks - self.unfinished)
-        run: InFlight | None = None
+        start, end = -1, self.end  # the run that is being put together
+
+        def finish_run() -> None:
+            if start >= 0:
+                self._append(InFlight(start, end - 1, ACQUIRED, 1, owner=member, deadline=deadline))
+                taken.append(Acquired(start, end - 1, 1))
+
         for first, last, is_offered in pieces:
             if left <= 0:
                 break
             if not is_offered:
-                run = None
+                finish_run()
+                start = -1
                 self._append(InFlight(first, last, FINISHED))
                 continue
+            if start < 0 or not (by_record or first - start < batch_size):
+                finish_run()
+                start = first
             size = last - first + 1
-            if by_record:
-                size = min(size, left)
+            if by_record and size > left:
+                size = left
             left -= size
-            if run is not None and (by_record or first - run.first < batch_size):
-                run.last, run.size = first + size - 1, run.size + size
-                self.end = run.last + 1
-                self.unfinished += size
-            else:
-                run = InFlight(first, first + size - 1, ACQUIRED, 1, owner=member, deadline=deadline)
-                self._append(run)
-                taken.append(Acquired(run.first, run.last, 1))
-            taken[-1] = Acquired(run.first, run.last, 1)
+            end = first + size
+        finish_run()
 
     def _append(self, run: InFlight) -> None:
         self._runs.append(run)
@@ -356,7 +361,7 @@ class SharePartition:
                 at_limit = run.count >= self.settings.share_delivery_count_limit
                 part = types if len(types) == 1 else types[at - first : until - first + 1]
                 each = until - at + 1 if len(part) == 1 else 1
-                for kind in set(part):
+                for kind in part if len(part) == 1 else set(part):
                     self.counts.acknowledged[kind] += part.count(kind) * each
                 if at_limit:
                     self.counts.given_up += part.count(RELEASE) * each
@@ -437,7 +442,9 @@ class SharePartition:
         if self._runs[number].first < offset:
             self._cut(number, offset)
             number += 1
-        self._drop(number)
+        self.unfinished -= sum(run.unfinished for run in self._runs[:number])
+        del self._runs[:number]
+        del self._firsts[:number]
         self._drop_finished()
         return True
 
@@ -511,17 +518,13 @@ class SharePartition:
         while done < len(runs) and runs[done].state == FINISHED:
             done += 1
         if done < len(runs) and (marks := runs[done].marks) is not None:
-            finished = len(marks) - len(marks.lstrip(bytes((FINISHED,))))
+            finished = len(marks) - len(marks.lstrip(_FINISHED))
             if finished:
-                self._cut(done, runs[done].first + finished)
-                done += 1
-        if done or not runs:
-            self._drop(done)
-
-    def _drop(self, count: int) -> None:
-        """Drop the first runs: everything in them is finished."""
-        self.unfinished -= sum(run.unfinished for run in self._runs[:count])
-        del self._runs[:count]
-        del self._firsts[:count]
-        self.start_offset = self._firsts[0] if self._firsts else self.end
-        self._available_from = max(self._available_from, self.start_offset)
+                runs[done].trim(finished)
+                self._firsts[done] += finished
+        if done:
+            del runs[:done]
+            del self._firsts[:done]
+        self.start_offset = self._firsts[0] if runs else self.end
+        if self._available_from < self.start_offset:
+            self._available_from = self.start_offset

@@ -103,7 +103,7 @@ def _with_table(
     stream: StreamNode, table: TableChanges, on: On, how: str, as_of: str, *, name: str | None, at: str
 ) -> ChannelNode:
     from millstream.pipeline.kernel.joins.streams import OWN
-    from millstream.pipeline.kernel.joins.tables import AsOf, Latest
+    from millstream.pipeline.kernel.joins.tables import AsOfLookup, LatestLookup
 
     check_same_flow(stream, table.changes, at)
     check_choice("how", how, ("inner", "left"), at)
@@ -114,7 +114,7 @@ def _with_table(
     ]
     time = time_of(JOIN_TIME, (stream,), at)
     changed = checked_time(table.changes, at)
-    plan_class = AsOf if as_of == "event" else Latest
+    plan_class = AsOfLookup if as_of == "event" else LatestLookup
     plan = plan_class(how, len(table.key), changed.column, time.basis, are_results(stream, table.changes))
     return declare(
         ChannelNode,
@@ -186,7 +186,13 @@ class ForeignKeyJoinNode(ChannelNode):
 def _by_foreign_key(
     left: TableChanges, right: TableChanges, foreign: tuple[str, ...], how: str, *, name: str | None, at: str
 ) -> TableChanges:
-    from millstream.pipeline.kernel.joins.foreign_key import AWAY, SENT_AT, Assign, Match, Settle
+    from millstream.pipeline.kernel.joins.foreign_key import (
+        AWAY,
+        SENT_AT,
+        ForeignKeyJoin,
+        ForeignKeyReorder,
+        ForeignKeyRoute,
+    )
     from millstream.pipeline.kernel.joins.tables import CHANGE_COLUMNS
 
     if how not in ("inner", "left"):
@@ -206,7 +212,7 @@ def _by_foreign_key(
         ChannelNode,
         "assigned",
         [KeyedInput(left.changes, key)],
-        Assign(len(key), foreign, left_time.column),
+        ForeignKeyRoute(len(key), foreign, left_time.column),
         at=at,
         name=None if name is None else f"{name}.assigned",
         columns=None if columns is None else (*columns, AWAY, SENT_AT),
@@ -223,7 +229,7 @@ def _by_foreign_key(
         ChannelNode,
         "matched",
         inputs,
-        Match(
+        ForeignKeyJoin(
             how,
             len(foreign),
             left.key,
@@ -240,7 +246,7 @@ def _by_foreign_key(
         ForeignKeyJoinNode,
         "join",
         [KeyedInput(matched, key)],
-        Settle(len(key)),
+        ForeignKeyReorder(len(key)),
         at=at,
         name=name,
         columns=result,

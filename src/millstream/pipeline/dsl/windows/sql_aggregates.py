@@ -23,7 +23,7 @@ class NotOnKernel(ValueError):
 
 
 @dataclass(slots=True)
-class TakenApart:
+class SplitAggregates:
     """The columns that the calls take, the calls, and the SQL that makes the results from the calls."""
 
     columns: dict[str, str] = field(default_factory=dict)  # name by SQL
@@ -58,9 +58,9 @@ class TakenApart:
         return quoted(self.calls[known].name)
 
 
-def take_apart(aggregates: Mapping[str, str | PythonAggregate], keys: Iterable[str]) -> TakenApart:
+def take_apart(aggregates: Mapping[str, str | PythonAggregate], keys: Iterable[str]) -> SplitAggregates:
     """The calls for the kernel. Outside of calls, only ``keys`` (with the window's bounds) are allowed."""
-    apart = TakenApart()
+    apart = SplitAggregates()
     made: dict[str, str] = {}
     for name, given in sorted(aggregates.items()):  # the state kept for them must not depend on their order
         if isinstance(given, PythonAggregate):
@@ -74,7 +74,7 @@ def take_apart(aggregates: Mapping[str, str | PythonAggregate], keys: Iterable[s
 class _Expression:
     """One aggregate expression."""
 
-    def __init__(self, name: str, sql: str, apart: TakenApart, outside: list[str]) -> None:
+    def __init__(self, name: str, sql: str, apart: SplitAggregates, outside: list[str]) -> None:
         self._name, self._sql, self._apart, self._outside = name, sql, apart, outside
         self._tokens = tokens_of(sql)
 

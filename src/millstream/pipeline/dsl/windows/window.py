@@ -16,7 +16,7 @@ from millstream.pipeline.dsl.expressions import output_name, tokens_of, without_
 from millstream.pipeline.dsl.graph import KeyedInput, Stateful, StreamNode
 from millstream.pipeline.dsl.stateful import ChannelNode
 from millstream.pipeline.dsl.windows.bounds import WindowSpec
-from millstream.pipeline.dsl.windows.sql_aggregates import NotOnKernel, TakenApart, take_apart
+from millstream.pipeline.dsl.windows.sql_aggregates import NotOnKernel, SplitAggregates, take_apart
 from millstream.pipeline.kernel.channels import (
     CHANGE,
     HIDDEN,
@@ -126,7 +126,7 @@ class WindowOperator(Stateful):
     def __init__(self, window: WindowNode, stream: StreamNode, at: str) -> None:
         self.window, self._stream = window, stream
         self.main, self.at = window, at
-        self._apart: TakenApart | None = None
+        self._apart: SplitAggregates | None = None
         self._why: tuple[object, str | None] | None = None
 
     # ---- Spark's own, or the kernel -----------------------------------------------------------------
@@ -226,7 +226,7 @@ class WindowOperator(Stateful):
             keys, size, 1000 * (spec.every_ms or spec.size_ms), calls, time.basis, final, spec.retract, what
         )
 
-    def taken_apart(self, why: str) -> TakenApart:
+    def taken_apart(self, why: str) -> SplitAggregates:
         """The aggregates as the kernel computes them. Raises TopologyError if it can't."""
         if self._apart is None:
             spec = self.window.window_spec

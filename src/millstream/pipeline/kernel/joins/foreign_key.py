@@ -5,12 +5,12 @@ right's key, so the left rows have to be in the bucket of their foreign key. But
 another customer than before, or is deleted, has to be removed from where it was, and a deletion does not
 even say where that is. So there are three operators in sequence:
 
-1. ``Assign``, by the left's key: remembers where each row was last sent, and sends it to its foreign key.
-   If that is a different one, it tells the old one that the row is *away*.
-2. ``Match``, by the foreign key: has the right's row and all left rows that name it, and emits the
+1. ``ForeignKeyRoute``, by the left's key: remembers where each row was last sent, and sends it to its
+   foreign key. If that is a different one, it reports to the old one that the row is *away*.
+2. ``ForeignKeyJoin``, by the foreign key: has the right's row and all left rows that name it, and emits the
    results of a change of either.
-3. ``Settle``, by the left's key again: puts what comes from different buckets in time order, and drops
-   deletions of rows that were never there.
+3. ``ForeignKeyReorder``, by the left's key again: puts what comes from different buckets in time order, and
+   drops deletions of rows that were never there.
 
 A key has at most one change at an instant, so no order within an instant is left open.
 """
@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import MAIN
 from millstream.pipeline.kernel.clock import OperatorClock
-from millstream.pipeline.kernel.joins.naming import DELETED, Kept, joined
+from millstream.pipeline.kernel.joins.naming import DELETED, KeptColumns, joined
 from millstream.pipeline.kernel.joins.streams import LEFT, RIGHT
 from millstream.pipeline.kernel.joins.tables import CHANGE_COLUMNS, JoinedTable, change_fields
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, ProgramOutput
 from millstream.pipeline.kernel.python_values import Row, rows_of
 from millstream.pipeline.kernel.state.store import StateStore
 
@@ -36,7 +36,7 @@ AWAY, SENT_AT = "millstream_away", "millstream_time"
 
 
 @dataclass(frozen=True)
-class Assign:
+class ForeignKeyRoute:
     """Sends rows of a table to their foreign keys. ``time`` is the column of the table's time."""
 
     keys: int
@@ -49,20 +49,20 @@ class Assign:
         own = [pa.field(field.name, field.type) for field in inputs[0]]
         return {MAIN: pa.schema([*own, pa.field(AWAY, pa.bool_()), pa.field(SENT_AT, TIMESTAMP)])}
 
-    def program(self, inputs: Sequence[pa.Schema]) -> Assigning:
-        return Assigning(self, inputs[0])
+    def program(self, inputs: Sequence[pa.Schema]) -> ForeignKeyRouteProgram:
+        return ForeignKeyRouteProgram(self, inputs[0])
 
     def shape(self) -> Mapping[str, object]:
         return {"table": "by foreign key", "foreign": list(self.foreign)}
 
     def describe(self) -> str:
-        return f"rows to where {', '.join(self.foreign)} is"
+        return f"rows by foreign key {', '.join(self.foreign)}"
 
 
-class Assigning:
-    """The program. For each key it keeps the foreign key of the key's row."""
+class ForeignKeyRouteProgram:
+    """The program of a ``ForeignKeyRoute``. For each key it keeps the foreign key of the key's row."""
 
-    def __init__(self, plan: Assign, schema: pa.Schema) -> None:
+    def __init__(self, plan: ForeignKeyRoute, schema: pa.Schema) -> None:
         names = schema.names
         self._keys = plan.keys
         self._deleted = names.index(DELETED)
@@ -73,7 +73,7 @@ class Assigning:
     def open(self, store: StateStore) -> None:
         self._table.open(store, "sent")
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         rows = rows_of(events.tables[0])
         table, keys = self._table, self._keys
         table.fetch(row[:keys] for row in rows)
@@ -92,7 +92,7 @@ class Assigning:
                 touched[key] = before, row
         self._send(touched, instant, out)
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         self._table.forget(clock.watermark)
 
     def next_due(self) -> int | None:
@@ -101,7 +101,9 @@ class Assigning:
     def next_timer(self) -> int | None:
         return None
 
-    def _send(self, touched: Mapping[Row, tuple[Row | None, Row]], time: int | None, out: Out) -> None:
+    def _send(
+        self, touched: Mapping[Row, tuple[Row | None, Row]], time: int | None, out: ProgramOutput
+    ) -> None:
         for key, (before, row) in touched.items():
             now = self._table.get(key)
             if before is not None and before != now:
@@ -110,7 +112,7 @@ class Assigning:
                 out.row(MAIN, (*row, False, time))
 
     def _gone(self, key: Row, foreign: Row) -> Row:
-        """The row that tells the old foreign key that a row is no longer there. It has only the keys."""
+        """The row that removes a left row from its old foreign key. It has only the keys."""
         row: list[Any] = [None] * self._width
         for at, value in zip(self._foreign, foreign, strict=True):
             row[at] = value
@@ -120,7 +122,7 @@ class Assigning:
 
 
 @dataclass(frozen=True)
-class Match:
+class ForeignKeyJoin:
     """Matches rows that were sent to their foreign keys (the first input) with the table that has these
     keys. ``key`` are the columns of the left's own key; ``time`` is the column of the right's time."""
 
@@ -141,12 +143,12 @@ class Match:
             columns += [pa.field(name, schema.field(of).type) for of, name in names]
         return {MAIN: pa.schema([*columns, *change_fields()])}
 
-    def program(self, inputs: Sequence[pa.Schema]) -> Matching:
+    def program(self, inputs: Sequence[pa.Schema]) -> ForeignKeyJoinProgram:
         left, right = self._kept(inputs)
         table = JoinedTable(RIGHT, inputs[RIGHT], self.keys, self.time, [of for of, _ in right])
-        return Matching(self, inputs[LEFT].names, [of for of, _ in left], table, len(right))
+        return ForeignKeyJoinProgram(self, inputs[LEFT].names, [of for of, _ in left], table, len(right))
 
-    def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
+    def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[KeptColumns, KeptColumns]:
         ours = (*self.key, DELETED, AWAY, SENT_AT)
         left = [name for name in inputs[LEFT].names if name not in ours]
         right = [name for name in inputs[RIGHT].names[self.keys :] if name != DELETED]
@@ -159,11 +161,11 @@ class Match:
         return f"{self.how} join of two tables by foreign key"
 
 
-class Matching:
-    """The program. Left rows are kept under their foreign key and their own key."""
+class ForeignKeyJoinProgram:
+    """The program of a ``ForeignKeyJoin``. Left rows are kept under their foreign key and their own key."""
 
     def __init__(
-        self, plan: Match, names: Sequence[str], kept: Sequence[str], table: JoinedTable, width: int
+        self, plan: ForeignKeyJoin, names: Sequence[str], kept: Sequence[str], table: JoinedTable, width: int
     ) -> None:
         self._plan = plan
         self._key = [names.index(name) for name in plan.key]
@@ -180,7 +182,7 @@ class Matching:
         for (foreign, key), values in self._left.items():
             self._by_foreign.setdefault(foreign, {})[key] = values
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         rows = [rows_of(table) for table in events.tables]
         keys = self._plan.keys
         self._table.fetch(row[:keys] for of_input in rows for row in of_input if None not in row[:keys])
@@ -200,7 +202,7 @@ class Matching:
                 touched |= dict.fromkeys((foreign, key) for key in self._by_foreign.get(foreign, ()))
         self._give(touched, instant, out)
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         self._table.forget(clock.watermark)
 
     def next_due(self) -> int | None:
@@ -225,7 +227,7 @@ class Matching:
         if not row[self._away]:
             touched[foreign, key] = None
 
-    def _give(self, touched: Mapping[tuple[Row, Row], None], time: int | None, out: Out) -> None:
+    def _give(self, touched: Mapping[tuple[Row, Row], None], time: int | None, out: ProgramOutput) -> None:
         basis, inner = self._plan.basis, self._plan.how == "inner"
         for foreign, key in touched:
             left = self._by_foreign.get(foreign, {}).get(key)
@@ -237,7 +239,7 @@ class Matching:
 
 
 @dataclass(frozen=True)
-class Settle:
+class ForeignKeyReorder:
     """Puts changes of a table in time order, and drops deletions of rows that are not there."""
 
     keys: int
@@ -246,8 +248,8 @@ class Settle:
     def channels(self, inputs: Sequence[pa.Schema]) -> Mapping[str, pa.Schema]:
         return {MAIN: inputs[0]}
 
-    def program(self, inputs: Sequence[pa.Schema]) -> Settling:
-        return Settling(self.keys)
+    def program(self, inputs: Sequence[pa.Schema]) -> ForeignKeyReorderProgram:
+        return ForeignKeyReorderProgram(self.keys)
 
     def shape(self) -> Mapping[str, object]:
         return {"table": "settled"}
@@ -256,8 +258,8 @@ class Settle:
         return "changes in the order of time"
 
 
-class Settling:
-    """The program. It keeps which keys are there."""
+class ForeignKeyReorderProgram:
+    """The program of a ``ForeignKeyReorder``. It keeps the set of keys that have a row."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
@@ -265,7 +267,7 @@ class Settling:
     def open(self, store: StateStore) -> None:
         self._there = store.keyed("there")
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         (table,) = events.tables
         keys, deleted = rows_of(table, 0, self._keys), table[DELETED].to_pylist()
         there, given = self._there, []
@@ -280,7 +282,7 @@ class Settling:
             given.append(at)
         out.table(MAIN, table.take(pa.array(given, pa.int64())))
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         pass
 
     def next_due(self) -> int | None:

@@ -25,7 +25,7 @@ from millstream.core.units import exact_duration
 from millstream.pipeline.kernel.channels import MAIN
 from millstream.pipeline.kernel.clock import ALWAYS, OperatorClock
 from millstream.pipeline.kernel.joins.naming import TIME_BASIS
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, ProgramOutput
 from millstream.pipeline.kernel.python_values import Row, rows_of
 from millstream.pipeline.kernel.state.store import StateStore
 
@@ -60,9 +60,9 @@ class Gather:
             DUPLICATES: pa.schema([*keys, pa.field(PART, pa.string()), *parts, *about]),
         }
 
-    def program(self, inputs: Sequence[pa.Schema]) -> Gathering:
+    def program(self, inputs: Sequence[pa.Schema]) -> GatherProgram:
         names = [[field.name for field in _columns(schema, self.keys)] for schema in inputs]
-        return Gathering(self, names)
+        return GatherProgram(self, names)
 
     def shape(self) -> Mapping[str, object]:
         return {"gather": list(self.parts), "timeout_us": self.timeout}
@@ -77,7 +77,7 @@ def _columns(schema: pa.Schema, keys: int) -> list[pa.Field]:
     return columns or [pa.field("there", pa.bool_())]
 
 
-class Gathering:
+class GatherProgram:
     """The program. It keeps the parts of each open key, and which keys are complete."""
 
     def __init__(self, plan: Gather, names: Sequence[Sequence[str]]) -> None:
@@ -88,7 +88,7 @@ class Gathering:
         self._open = store.keyed("open")
         self._complete = store.keyed("complete")
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         plan, gatherings, complete = self._plan, self._open, self._complete
         count, basis = len(plan.parts), plan.basis
         keys = [rows_of(table, 0, plan.keys) for table in events.tables]
@@ -122,7 +122,7 @@ class Gathering:
                     gatherings.remove(key)
                     complete.put(key, True, due)
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         self._let_go(clock.watermark, out)
 
     def next_due(self) -> int | None:
@@ -136,12 +136,12 @@ class Gathering:
         dues = self._open.next_due(), self._complete.next_due()
         return min((due for due in dues if due is not None), default=ALWAYS)
 
-    def _let_go(self, until: int, out: Out) -> None:
+    def _let_go(self, until: int, out: ProgramOutput) -> None:
         self._complete.take_due(until)
         for due, key, there in self._open.take_due(until):
             self._give_up(key, there, due, out)
 
-    def _give_up(self, key: Row, there: Row, time: int, out: Out) -> None:
+    def _give_up(self, key: Row, there: Row, time: int, out: ProgramOutput) -> None:
         missing = [name for name, part in zip(self._plan.parts, there, strict=True) if part is None]
         out.row(INCOMPLETE, (*key, *self._structs(there), missing, time, self._plan.basis))
 

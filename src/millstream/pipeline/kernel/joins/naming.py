@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from millstream.core.errors import TopologyError
 
 JOIN_TIME, TIME_BASIS, DELETED, CHANGE_TIME = "join_time", "time_basis", "deleted", "change_time"
-Kept = list[tuple[str, str]]  # a column of a side, and its name in the result
+KeptColumns = list[tuple[str, str]]  # a column of a side, and its name in the result
 
 
 def joined(
@@ -21,7 +21,7 @@ def joined(
     right: Sequence[str],
     own: Sequence[str],
     results: Sequence[bool] = (False, False),
-) -> tuple[Kept, Kept]:
+) -> tuple[KeptColumns, KeptColumns]:
     """The columns of each side that the result has, with their names there. ``keys`` are the left's;
     ``left`` and ``right`` are the columns beside the keys; ``own`` are those that the result adds.
     ``results`` says which sides are themselves results."""

@@ -29,16 +29,18 @@ from millstream.core.units import exact_duration
 from millstream.pipeline.kernel.channels import MAIN
 from millstream.pipeline.kernel.clock import OperatorClock
 from millstream.pipeline.kernel.joins.lookup import Lookup, hashes
-from millstream.pipeline.kernel.joins.naming import JOIN_TIME, TIME_BASIS, Kept, joined
+from millstream.pipeline.kernel.joins.naming import JOIN_TIME, TIME_BASIS, KeptColumns, joined
 from millstream.pipeline.kernel.late import split_late
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Rows
-from millstream.pipeline.kernel.state.containers import OFFSET, TIME, Waiting
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, ProgramOutput, Rows
+from millstream.pipeline.kernel.state.containers import OFFSET, TIME, WaitingRows
 from millstream.pipeline.kernel.state.store import StateStore
 
 LEFT, RIGHT = 0, 1
 OWN = (JOIN_TIME, TIME_BASIS)
 _OWN = "own "  # prefix of the names of a row's own columns
-_BESIDE = len(Waiting.ORDER) + 1  # columns in front of a kept row's own: until when it is kept, ..., its time
+_BESIDE = (
+    len(WaitingRows.ORDER) + 1
+)  # columns in front of a kept row's own: until when it is kept, ..., its time
 ALONE = {"inner": (False, False), "left": (True, False), "right": (False, True), "outer": (True, True)}
 
 
@@ -61,15 +63,15 @@ class JoinWithin:
         columns += [pa.field(JOIN_TIME, TIMESTAMP), pa.field(TIME_BASIS, pa.string())]
         return {MAIN: pa.schema(columns)}
 
-    def program(self, inputs: Sequence[pa.Schema]) -> Within:
+    def program(self, inputs: Sequence[pa.Schema]) -> JoinWithinProgram:
         names = [
             [*schema.names[: self.keys], *(of for of, _ in columns)]
             for schema, columns in zip(inputs, self._kept(inputs), strict=True)
         ]
         own = [[schema.field(name) for name in of] for schema, of in zip(inputs, names, strict=True)]
-        return Within(self, own, self.channels(inputs)[MAIN])
+        return JoinWithinProgram(self, own, self.channels(inputs)[MAIN])
 
-    def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
+    def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[KeptColumns, KeptColumns]:
         left, right = (schema.names for schema in inputs)
         return joined(left[: self.keys], left[self.keys :], right[self.keys :], OWN, self.results)
 
@@ -115,7 +117,7 @@ class _Side:
         """Keep rows until a time. Their numbers say which came first."""
         nothing = pa.array(np.zeros(len(times), np.int8))
         beside = [pa.array(until), nothing, nothing, pa.array(numbers), pa.array(times)]
-        names = [*Waiting.ORDER, "at", *(_OWN + name for name in rows.column_names)]
+        names = [*WaitingRows.ORDER, "at", *(_OWN + name for name in rows.column_names)]
         kept = pa.Table.from_arrays([*beside, *rows.columns], names=names)
         self.rows.add(kept)
         self._index(rows.rename_columns(names[_BESIDE:]), hashed, kept)
@@ -143,7 +145,7 @@ class _Side:
         return gone.filter(pa.array(alone))
 
 
-class Within:
+class JoinWithinProgram:
     """The program, for rows as they come and for events in order.
 
     In both cases the rows of a batch are processed side by side. First the left rows look for matches
@@ -164,7 +166,7 @@ class Within:
             for name, own, alone in zip(("left", "right"), self._own, ALONE[self._plan.how], strict=True)
         ]
 
-    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None:
+    def rows(self, rows: Rows, clock: OperatorClock, out: ProgramOutput) -> None:
         on_time = split_late(rows, out)
         if on_time is not None:
             rows = rows.take(on_time)
@@ -172,7 +174,7 @@ class Within:
             numbers = self._sides[rows.input].next + np.arange(len(rows.time))
             self._meet(rows.input, rows.table, rows.time, numbers)
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         start = max(side.next for side in self._sides)
         for number, table in enumerate(events.tables):
             here = np.flatnonzero(events.input == number)
@@ -180,7 +182,7 @@ class Within:
                 rows = table.take(pa.array(events.index[here]))
                 self._meet(number, rows, events.time[here], start + here)
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         for number, side in enumerate(self._sides):
             gone = side.let_go(clock.watermark)
             if gone is not None and gone.num_rows:

@@ -27,9 +27,16 @@ import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import MAIN, late_channel
 from millstream.pipeline.kernel.clock import OperatorClock
-from millstream.pipeline.kernel.joins.naming import CHANGE_TIME, DELETED, JOIN_TIME, TIME_BASIS, Kept, joined
+from millstream.pipeline.kernel.joins.naming import (
+    CHANGE_TIME,
+    DELETED,
+    JOIN_TIME,
+    TIME_BASIS,
+    KeptColumns,
+    joined,
+)
 from millstream.pipeline.kernel.joins.streams import ALONE, LEFT, OWN, RIGHT
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out, Rows
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, ProgramOutput, Rows
 from millstream.pipeline.kernel.python_values import Row, rows_of
 from millstream.pipeline.kernel.state.layouts import Layouts
 from millstream.pipeline.kernel.state.store import StateStore
@@ -57,7 +64,7 @@ class JoinedTable:
     def fetch(self, keys: Iterable[Row]) -> None:
         self._rows.fetch(keys)
 
-    def change(self, row: Row, known_at: int, out: Out) -> bool:
+    def change(self, row: Row, known_at: int, out: ProgramOutput) -> bool:
         """Apply a change. True if it changes the table, False if there is a later one."""
         key, time = row[: self._keys], row[self._time]
         there = self._rows.get(key)
@@ -86,7 +93,7 @@ class JoinedTable:
 
 
 @dataclass(frozen=True)
-class AsOf:
+class AsOfLookup:
     """A stream (the left) that looks up a table (the first input) as of its events' times."""
 
     how: str
@@ -106,13 +113,13 @@ class AsOf:
         about = [pa.field(JOIN_TIME, TIMESTAMP), pa.field(TIME_BASIS, pa.string())]
         return {MAIN: pa.schema([*columns, *about])}
 
-    def program(self, inputs: Sequence[pa.Schema]) -> LookUp:
+    def program(self, inputs: Sequence[pa.Schema]) -> TableLookupProgram:
         kept, found = self._kept(inputs)
         names = [*inputs[STREAM].names[: self.keys], *(of for of, _ in kept)]
         table = JoinedTable(TABLE, inputs[TABLE], self.keys, self.table_time, [of for of, _ in found])
-        return LookUp(self, table, names, self.channels(inputs)[MAIN])
+        return TableLookupProgram(self, table, names, self.channels(inputs)[MAIN])
 
-    def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
+    def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[KeptColumns, KeptColumns]:
         stream, table = inputs[STREAM].names, inputs[TABLE].names
         columns = [name for name in table[self.keys :] if name not in (DELETED, TIME_BASIS)]
         return joined(stream[: self.keys], stream[self.keys :], columns, OWN, self.results)
@@ -125,16 +132,16 @@ class AsOf:
 
 
 @dataclass(frozen=True)
-class Latest(AsOf):
+class LatestLookup(AsOfLookup):
     """The same lookup, of the latest rows that are known."""
 
     in_order: ClassVar[bool] = False
 
 
-class LookUp:
+class TableLookupProgram:
     """The program, for events in order and for rows as they come."""
 
-    def __init__(self, plan: AsOf, table: JoinedTable, names: Sequence[str], schema: pa.Schema) -> None:
+    def __init__(self, plan: AsOfLookup, table: JoinedTable, names: Sequence[str], schema: pa.Schema) -> None:
         self._plan = plan
         self._table = table
         self._names = names
@@ -144,12 +151,12 @@ class LookUp:
     def open(self, store: StateStore) -> None:
         self._table.open(store, "table")
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         changes = rows_of(events.tables[TABLE])
         keys = rows_of(events.tables[STREAM], 0, self._plan.keys)
         self._table.fetch(row[: self._plan.keys] for row in changes)
         self._table.fetch(keys)
-        change, found = self._table.change, _Found()
+        change, found = self._table.change, _LookedUp()
         for time, number, at in zip(
             events.time.tolist(), events.input.tolist(), events.index.tolist(), strict=True
         ):
@@ -159,14 +166,14 @@ class LookUp:
                 self._look_up(keys[at], at, time, found)
         self._give(events.tables[STREAM], found, out)
 
-    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None:
+    def rows(self, rows: Rows, clock: OperatorClock, out: ProgramOutput) -> None:
         if rows.input == TABLE:
             changes = rows_of(rows.table)
             self._table.fetch(row[: self._plan.keys] for row in changes)
             for time, row in zip(rows.time.tolist(), changes, strict=True):
                 self._table.change(row, time, out)
             return
-        found = _Found()
+        found = _LookedUp()
         times = rows.time.tolist()
         keys = rows_of(rows.table, 0, self._plan.keys)
         self._table.fetch(keys)
@@ -174,7 +181,7 @@ class LookUp:
             self._look_up(key, at, times[at], found)
         self._give(rows.table, found, out)
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         self._table.forget(clock.watermark)
 
     def next_due(self) -> int | None:
@@ -183,14 +190,14 @@ class LookUp:
     def next_timer(self) -> int | None:
         return None
 
-    def _look_up(self, key: Row, at: int, time: int, found: _Found) -> None:
+    def _look_up(self, key: Row, at: int, time: int, found: _LookedUp) -> None:
         there = None if None in key else self._table.get(key)
         if there is not None or self._plan.how == "left":
             found.events.append(at)
             found.times.append(time)
             found.rows.append(self._nothing if there is None else there)
 
-    def _give(self, stream: pa.Table, found: _Found, out: Out) -> None:
+    def _give(self, stream: pa.Table, found: _LookedUp, out: ProgramOutput) -> None:
         if not found.events:
             return
         given = stream.select(self._names).take(pa.array(found.events)).columns
@@ -203,7 +210,7 @@ class LookUp:
 
 
 @dataclass(slots=True)
-class _Found:
+class _LookedUp:
     """Events to emit: their row numbers, their times, and what was looked up for each."""
 
     events: list[int] = field(default_factory=list)
@@ -241,16 +248,16 @@ class TableJoin:
             columns += [pa.field(name, schema.field(of).type) for of, name in names]
         return {MAIN: pa.schema([*columns, *change_fields()])}
 
-    def program(self, inputs: Sequence[pa.Schema]) -> TablesJoined:
+    def program(self, inputs: Sequence[pa.Schema]) -> TableJoinProgram:
         tables = [
             JoinedTable(number, schema, self.keys, time, [of for of, _ in kept])
             for number, (schema, time, kept) in enumerate(
                 zip(inputs, self.times, self._kept(inputs), strict=True)
             )
         ]
-        return TablesJoined(self, tables, [len(kept) for kept in self._kept(inputs)])
+        return TableJoinProgram(self, tables, [len(kept) for kept in self._kept(inputs)])
 
-    def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[Kept, Kept]:
+    def _kept(self, inputs: Sequence[pa.Schema]) -> tuple[KeptColumns, KeptColumns]:
         left, right = ([name for name in schema.names[self.keys :] if name != DELETED] for schema in inputs)
         return joined(inputs[LEFT].names[: self.keys], left, right, CHANGE_COLUMNS, self.results)
 
@@ -261,7 +268,7 @@ class TableJoin:
         return f"{self.how} join of two tables"
 
 
-class TablesJoined:
+class TableJoinProgram:
     """The program. The kind of a change follows from whether a row is there now and was there before."""
 
     def __init__(self, plan: TableJoin, tables: Sequence[JoinedTable], widths: Sequence[int]) -> None:
@@ -274,7 +281,7 @@ class TablesJoined:
         for table, name in zip(self._tables, ("left", "right"), strict=True):
             table.open(store, name)
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         rows = [rows_of(table) for table in events.tables]
         tables, keys = self._tables, self._plan.keys
         for table in tables:
@@ -296,7 +303,7 @@ class TablesJoined:
                 touched[key] = before
         self._give(touched, instant, out)
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         for table in self._tables:
             table.forget(clock.watermark)
 
@@ -316,7 +323,7 @@ class TablesJoined:
             return left + self._nothing[RIGHT] if self._alone[LEFT] else None
         return left + right
 
-    def _give(self, touched: Mapping[Row, bool], time: int | None, out: Out) -> None:
+    def _give(self, touched: Mapping[Row, bool], time: int | None, out: ProgramOutput) -> None:
         basis = self._plan.basis
         for key, before in touched.items():
             there = self._there(key)

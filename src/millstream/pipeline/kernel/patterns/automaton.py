@@ -50,7 +50,7 @@ class StepRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Transition:
     """What an event does to a partial match. ``taken``: the next states, each with the step that took the
     event, in order of preference. ``stays``: the state if no step took the event; None if it failed."""
 
@@ -79,20 +79,20 @@ class Automaton:
                 self._signs[number] = _PASSED << 1 + len(self._signs)
         self._ways = [self._ways_from(number) for number in range(-1, len(self.steps))]
         self._ends = [self._end_of(number) for number in range(-1, len(self.steps))]
-        self._moves: dict[int, dict[int, Move | None]] = {}
+        self._moves: dict[int, dict[int, Transition | None]] = {}
         self.ends_by_time = self.steps[-1].negated
         self.takes_notice = any(step.directly or step.consecutive for step in self.steps)
 
     # ---- the table ----------------------------------------------------------------------------------
 
-    def moves(self, bits: int) -> dict[int, Move | None]:
+    def moves(self, bits: int) -> dict[int, Transition | None]:
         """The moves of events with these bits, by state, as far as ``move`` has computed them."""
         found = self._moves.get(bits)
         if found is None:
             found = self._moves[bits] = {}
         return found
 
-    def move(self, state: int, bits: int) -> Move | None:
+    def move(self, state: int, bits: int) -> Transition | None:
         """What an event with these bits does in a state; None if it changes nothing."""
         of_bits = self.moves(bits)
         if state not in of_bits:
@@ -133,7 +133,7 @@ class Automaton:
 
     # ---- working it out -----------------------------------------------------------------------------
 
-    def _move(self, state: int, bits: int) -> Move:
+    def _move(self, state: int, bits: int) -> Transition:
         number, count, signs = _parts(state)
         taken: list[tuple[int, int]] = []
         if number >= 0 and bits >> number & 1 and self._may_repeat(number, count, signs):
@@ -147,8 +147,8 @@ class Automaton:
                 if bits >> way.to & 1 and not way.barred_by & signs
             ]
         if taken or number < 0:
-            return Move(tuple(taken), None)
-        return Move((), self._passed_by(number, count, signs, bits))
+            return Transition(tuple(taken), None)
+        return Transition((), self._passed_by(number, count, signs, bits))
 
     def _passed_by(self, number: int, count: int, signs: int, bits: int) -> int | None:
         """The state after an event that was not taken; None if the match has failed."""

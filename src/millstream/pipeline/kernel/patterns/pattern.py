@@ -25,7 +25,7 @@ from millstream.pipeline.kernel.clock import OperatorClock
 from millstream.pipeline.kernel.event import event_type
 from millstream.pipeline.kernel.patterns.automaton import Automaton, StepRule
 from millstream.pipeline.kernel.patterns.measures import Measure, MeasureError, type_of, worked_out
-from millstream.pipeline.kernel.program import TIMESTAMP, Events, Out
+from millstream.pipeline.kernel.program import TIMESTAMP, Events, ProgramOutput
 from millstream.pipeline.kernel.python_values import values_of
 from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.kernel.user_failures import FAILED_COLUMNS, RecordFailed, line, reason, shortened
@@ -40,7 +40,7 @@ ENDED_AT, REACHED = "ended_at", "reached"  # of a partial match: when it ended, 
 Key = tuple[Any, ...]
 Taken = tuple[int, int, tuple[Any, ...]]  # an event: its number in its key, time, columns without the keys
 Way = tuple[int, tuple[tuple[int, Taken], ...]]  # a state, and the events taken so far with their steps
-# When it began, whether it has given a match, the ways it may go on, and how many events these hold.
+# When it began, whether it has given a match, the ways it may continue, and how many events these hold.
 Partial = tuple[int, bool, tuple[Way, ...], int]
 _UNBEGUN: tuple[Way, ...] = ((Automaton.START, ()),)
 _UNKNOWN = object()
@@ -188,7 +188,7 @@ class PatternProgram:
 
     # ---- events -------------------------------------------------------------------------------------
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         table, index, time = events.tables[0], events.index, events.time
         bits = self._bits(table)[index]
         if not self._automaton.takes_notice:
@@ -236,7 +236,9 @@ class PatternProgram:
         own = columns[size:]
         return keys, list(zip(*own, strict=True)) if own else [()] * len(keys)
 
-    def _moved(self, key: Key, partial: list[Partial], event: Taken, bits: int, out: Out) -> list[Partial]:
+    def _moved(
+        self, key: Key, partial: list[Partial], event: Taken, bits: int, out: ProgramOutput
+    ) -> list[Partial]:
         """A key's partial matches after an event. An event on which a predicate fails changes nothing."""
         try:
             moved, complete = self._step(key, partial, event, bits)
@@ -324,7 +326,7 @@ class PatternProgram:
                     raise RecordFailed(shortened(self._names[: len(key)], key), shown, error) from error
         return bits
 
-    def _bounded(self, key: Key, partial: list[Partial], at: int, out: Out) -> list[Partial]:
+    def _bounded(self, key: Key, partial: list[Partial], at: int, out: ProgramOutput) -> list[Partial]:
         """The partial matches that may be kept: the latest ones. Reports those that are dropped."""
         events = sum([one[3] for one in partial])
         dropped = 0
@@ -336,13 +338,13 @@ class PatternProgram:
 
     # ---- time ---------------------------------------------------------------------------------------
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         for _, key, (count, partial) in self._partial.take_due(clock.watermark):
             left = self._expired(key, partial, clock.watermark, out)
             if left:
                 self._keep(key, count, left)
 
-    def _expired(self, key: Key, partial: list[Partial], until: int, out: Out) -> list[Partial]:
+    def _expired(self, key: Key, partial: list[Partial], until: int, out: ProgramOutput) -> list[Partial]:
         """The partial matches that are left at a time. One whose time is over may be a match because of
         that (the pattern ends with a negation); otherwise it has timed out."""
         within = self._plan.within
@@ -371,10 +373,10 @@ class PatternProgram:
 
     # ---- reporting ----------------------------------------------------------------------------------
 
-    def _tell(self, key: Key, path: Any, end: int, out: Out) -> None:
+    def _tell(self, key: Key, path: Any, end: int, out: ProgramOutput) -> None:
         out.row(MAIN, (*key, path[0][1][1], end, *self._told(path), self._plan.basis))
 
-    def _tell_partial(self, channel: str, key: Key, partial: Partial, at: int, out: Out) -> None:
+    def _tell_partial(self, channel: str, key: Key, partial: Partial, at: int, out: ProgramOutput) -> None:
         began, _, ways, _ = partial
         state, path = ways[0]
         reached = self._plan.steps[self._automaton.step_of(state)].name

@@ -36,7 +36,7 @@ from millstream.pipeline.kernel.channels import FAILED
 from millstream.pipeline.kernel.clock import ALWAYS, NEVER, OperatorClock
 from millstream.pipeline.kernel.event import MICROSECOND, event_type, micros, moment
 from millstream.pipeline.kernel.processor.emitting import RowMaker
-from millstream.pipeline.kernel.program import MAIN, Events, Out
+from millstream.pipeline.kernel.program import MAIN, Events, ProgramOutput
 from millstream.pipeline.kernel.python_values import values_of
 from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.kernel.user_failures import FAILED_COLUMNS, RecordFailed, line, reason, shortened
@@ -254,7 +254,7 @@ class ProcessorProgram:
 
     # ---- events -------------------------------------------------------------------------------------
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         self._migrate()
         rows, keys = self._rows(events)
         for container in (self._states, *self._timers.values()):
@@ -404,7 +404,7 @@ class ProcessorProgram:
             )
             raise RecordFailed(self._shown(key), f"{len(of_key)} timers", many)
 
-    def _fire(self, clock: str, until: int, out: Out) -> None:
+    def _fire(self, clock: str, until: int, out: ProgramOutput) -> None:
         """Call the timers that are due, in the order of their times and, at one time, of their names."""
         timers = self._timers[clock]
         order: list[tuple[int, str, int, Key]] = []  # a heap; some timers in it have been moved since
@@ -432,7 +432,7 @@ class ProcessorProgram:
         if clock == EVENT:
             self._due = self._next(EVENT)
 
-    def _call(self, key: Key, name: str, due: int, clock: str, out: Out) -> None:
+    def _call(self, key: Key, name: str, due: int, clock: str, out: ProgramOutput) -> None:
         context = self._context
         # Results of a wall-clock timer get the watermark as their time.
         time = due if clock == EVENT else context._clock.watermark
@@ -452,7 +452,7 @@ class ProcessorProgram:
             out.row(channel, values)
         context._given.clear()
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         self._migrate()
         self._context._clock = clock
         if self._due <= clock.watermark:
@@ -476,7 +476,7 @@ class ProcessorProgram:
         key: Key,
         before: Any,
         error: Exception,
-        out: Out,
+        out: ProgramOutput,
         *,
         event: Any = None,
         timer: str | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.core.errors import ConfigError
-from millstream.pipeline.kernel.state.table import Space, StateTable
+from millstream.pipeline.kernel.state.table import StateTable, TableId
 
 MEMORY, DISK = "memory", "disk"
 
@@ -20,7 +20,7 @@ def reach(state: str) -> None:
         connection(state)
 
 
-def open_table(state: str, space: Space, run: str) -> StateTable | None:
+def open_table(state: str, space: TableId, run: str) -> StateTable | None:
     """Open the table for a bucket's state; None for state in memory. ``run`` names a run of a job."""
     if state == MEMORY:
         return None

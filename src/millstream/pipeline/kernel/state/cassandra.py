@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from millstream.core.errors import StateConnectionError, StateError
-from millstream.pipeline.kernel.state.table import Space, TableEntry
+from millstream.pipeline.kernel.state.table import TableEntry, TableId
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS millstream_state (operator text, bucket int, container text, slice int,"
@@ -152,7 +152,7 @@ class CassandraTable:
 
     lasting = True
 
-    def __init__(self, url: str, space: Space) -> None:
+    def __init__(self, url: str, space: TableId) -> None:
         self._server = session(url)
         self._bucket_id = tuple(space)
 

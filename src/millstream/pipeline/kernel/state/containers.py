@@ -1,7 +1,7 @@
 """Containers of state that record what changed in them, and the bytes in which rows of a table are kept.
 
 Two kinds of container are enough for everything here. ``Keyed`` is a dictionary whose entries may have a
-due time (a window's end, a timer, the end of a state's life). ``Waiting`` holds rows in time order until
+due time (a window's end, a timer, the end of a state's life). ``WaitingRows`` holds rows in time order until
 they are released. Keys and values are plain Python: tuples, numbers, text, bytes, whatever pickles.
 """
 
@@ -179,7 +179,7 @@ class Keyed(Generic[K, V]):
             yield put, {key: self._due[key] for key in put if key in self._due} if self._due else {}, []
 
 
-class Waiting:
+class WaitingRows:
     """Rows of one schema in time order, until they are released. The first columns are those of
     ``ORDER``. ``own`` are the other columns that rows have now: rows that were kept with different ones
     are made to fit (``fitting.py``). Without ``own``, rows stay as they are."""
@@ -266,7 +266,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
     times = rows[TIME].to_numpy()
     if rows.num_rows < 2:
         return rows.combine_chunks()
-    order = np.lexsort([rows[name].to_numpy() for name in reversed(Waiting.ORDER)])
+    order = np.lexsort([rows[name].to_numpy() for name in reversed(WaitingRows.ORDER)])
     if (order[1:] > order[:-1]).all() and len(times):
         return rows.combine_chunks()
     return rows.take(pa.array(order)).combine_chunks()

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from millstream.pipeline.kernel.state.table import Space, TableEntry
+from millstream.pipeline.kernel.state.table import TableEntry, TableId
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS entries (container TEXT, key BLOB, value BLOB NOT NULL, due INTEGER,"
@@ -40,7 +40,7 @@ class DiskTable:
 
     lasting = False
 
-    def __init__(self, directory: Path, space: Space) -> None:
+    def __init__(self, directory: Path, space: TableId) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256(space.operator.encode()).hexdigest()[:16]
         self._path = directory / f"{digest}-{space.bucket}.db"

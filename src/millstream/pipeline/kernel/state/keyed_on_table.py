@@ -53,7 +53,7 @@ def decode(key: bytes) -> Any:
     return pickle.loads(key[1:]) if key[:1] == b"P" else marshal.loads(key)  # noqa: S301, S302 - our own
 
 
-class _Here:
+class _CachedEntry:
     """An entry in front of the table: value, bytes and due time. The value is unpickled on first use."""
 
     __slots__ = ("blob", "due", "value")
@@ -82,8 +82,8 @@ class KeyedOnTable(Keyed[K, V]):
         super().__init__()
         self._name = name
         self._table = table
-        self._front: dict[K, _Here | None] = {}  # None: removed
-        self._read: dict[K, _Here | None] = {}  # None: not there
+        self._front: dict[K, _CachedEntry | None] = {}  # None: removed
+        self._read: dict[K, _CachedEntry | None] = {}  # None: not there
         self._sizes: dict[K, int | None] = {}  # of entries before this batch changed them; None: not known
         self._count = self._bytes = 0
         # The first entry that is due in the table and not replaced in front of it; None if there is none.
@@ -99,9 +99,9 @@ class KeyedOnTable(Keyed[K, V]):
             found = self._table.get_many(self._name, list(wanted))
             for code, key in wanted.items():
                 entry = found.get(code)
-                self._read[key] = None if entry is None else _Here(_PICKLED, entry.due, entry.value)
+                self._read[key] = None if entry is None else _CachedEntry(_PICKLED, entry.due, entry.value)
 
-    def _find(self, key: K) -> _Here | None:
+    def _find(self, key: K) -> _CachedEntry | None:
         if key in self._front:
             return self._front[key]
         if key not in self._read:
@@ -121,7 +121,7 @@ class KeyedOnTable(Keyed[K, V]):
 
     def put(self, key: K, value: V, due: int | None = None) -> None:
         self._changing(key)
-        self._front[key] = _Here(value, due, None)
+        self._front[key] = _CachedEntry(value, due, None)
         self._set_due(key, due)
 
     def put_all(self, values: Mapping[K, V], due: int | None = None) -> None:
@@ -151,7 +151,7 @@ class KeyedOnTable(Keyed[K, V]):
         first = self._first_in_table()
         if first is not None and first[0] <= until:
             for due, key, entry in self._due_in_table(until):
-                self._read[key] = here = _Here(_PICKLED, due, entry.value)
+                self._read[key] = here = _CachedEntry(_PICKLED, due, entry.value)
                 found.append((due, key, here.get()))
         while self._order and self._order[0] <= until:
             due = heapq.heappop(self._order)
@@ -245,7 +245,7 @@ class KeyedOnTable(Keyed[K, V]):
         put, gone, self._count, self._bytes = changes
         for code, blob, due in put:
             key = decode(code)
-            self._front[key] = _Here(_PICKLED, due, blob)
+            self._front[key] = _CachedEntry(_PICKLED, due, blob)
             self._set_due(key, due)
         for code in gone:
             key = decode(code)
@@ -295,7 +295,7 @@ class KeyedOnTable(Keyed[K, V]):
         self._due, self._by_due, self._order = {}, {}, []
 
 
-def _size(here: _Here | None) -> int:
+def _size(here: _CachedEntry | None) -> int:
     return 0 if here is None else _entry_size(here.blob or b"")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.core.errors import StateConnectionError, StateError
-from millstream.pipeline.kernel.state.table import Space, TableEntry
+from millstream.pipeline.kernel.state.table import TableEntry, TableId
 
 if TYPE_CHECKING:
     import psycopg
@@ -67,7 +67,7 @@ class PostgresTable:
 
     lasting = True
 
-    def __init__(self, url: str, space: Space) -> None:
+    def __init__(self, url: str, space: TableId) -> None:
         self._url = url
         self._bucket_id = tuple(space)
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from millstream.pipeline.kernel.state.containers import Container, Keyed, Waiting
+from millstream.pipeline.kernel.state.containers import Container, Keyed, WaitingRows
 from millstream.pipeline.kernel.state.keyed_on_table import KeyedOnTable
 from millstream.pipeline.kernel.state.table import StateTable
 
@@ -46,8 +46,8 @@ class StateStore:
         which the program has an index in memory anyway."""
         return self._container(name, Keyed)
 
-    def waiting(self, name: str, own: pa.Schema | None = None) -> Waiting:
-        return self._container(name, Waiting, lambda: Waiting(own))
+    def waiting(self, name: str, own: pa.Schema | None = None) -> WaitingRows:
+        return self._container(name, WaitingRows, lambda: WaitingRows(own))
 
     def _container(self, name: str, kind: type[D], make: Callable[[], D] | None = None) -> D:
         if name not in self._containers:
@@ -62,7 +62,7 @@ class StateStore:
     def open_all(self) -> None:
         """Open every container that there is, for a caller that does not know the program."""
         makers: dict[str, Callable[[str], Container]] = {
-            Waiting.kind: self.waiting,
+            WaitingRows.kind: self.waiting,
             Keyed.kind: self.in_memory,
         }
         for name, changes in list(self._pending.items()):

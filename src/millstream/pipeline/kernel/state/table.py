@@ -17,7 +17,7 @@ class TableEntry(NamedTuple):
     due: int | None
 
 
-class Space(NamedTuple):
+class TableId(NamedTuple):
     """Identifies a table: an operator of a checkpoint, and a bucket. No two tables have the same."""
 
     operator: str

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, Protocol
 from millstream.core.errors import StateError
 from millstream.pipeline.kernel.state.keyed_on_table import KeyedOnTable
 from millstream.pipeline.kernel.state.store import StateStore, loaded
-from millstream.pipeline.kernel.state.table import Space, StateTable, TableEntry
+from millstream.pipeline.kernel.state.table import StateTable, TableEntry, TableId
 
 _PART_BYTES = 8 * 1024 * 1024  # of changes in one value
 _LEAST_SNAPSHOT = 256 * 1024  # bytes of changes that are not yet worth a snapshot
@@ -60,7 +60,7 @@ class MapState(Protocol):
     def clear(self) -> None: ...
 
 
-class Head(NamedTuple):
+class StateHead(NamedTuple):
     version: int = 0
     mark: str = ""
     base: int = 0  # the version of the snapshot
@@ -77,11 +77,11 @@ class Head(NamedTuple):
     space: str = ""
 
     @classmethod
-    def of(cls, row: Any) -> Head:
+    def of(cls, row: Any) -> StateHead:
         """The head from Spark's row; an empty head if the row is None."""
         if row is None:
             return cls()
-        found: Head = cls._make([int(row[0]), str(row[1]), *map(int, row[2:10]), *map(str, row[10:12])])
+        found: StateHead = cls._make([int(row[0]), str(row[1]), *map(int, row[2:10]), *map(str, row[10:12])])
         return found
 
 
@@ -89,7 +89,7 @@ class Head(NamedTuple):
 class LoadedBucket:
     """A bucket's state as this worker has it in memory."""
 
-    head: Head
+    head: StateHead
     store: StateStore
 
     @property
@@ -124,11 +124,11 @@ class BucketVersions:
     def __init__(
         self,
         operator: str,
-        space: Space,
+        space: TableId,
         head: ValueState,
         snapshot: MapState,
         changes: MapState,
-        open_table: Callable[[Space], StateTable | None],
+        open_table: Callable[[TableId], StateTable | None],
     ) -> None:
         self._operator, self._space = operator, space
         self._name = f"{operator!r}, bucket {space.bucket}"  # for error messages
@@ -155,24 +155,24 @@ class BucketVersions:
             store.apply(self._changed(slot))
         return LoadedBucket(head, store)
 
-    def _current(self) -> Head:
+    def _current(self) -> StateHead:
         """The head; a new one if it belongs to state of another name, which was given up and is removed."""
-        head = Head.of(self._head.get())
+        head = StateHead.of(self._head.get())
         if not head.version or head.space == self._space.operator:
             return head
         for part in range(head.parts):
             self._snapshot.removeKey((part,))
         self._changes.clear()
-        return Head()
+        return StateHead()
 
-    def _behind(self, known: Head, head: Head) -> bool:
+    def _behind(self, known: StateHead, head: StateHead) -> bool:
         """True if what is known is an earlier version of the same state."""
         if not head.base <= known.version < head.version:
             return False
         there = self._changes.getValue((known.version - head.base, 0))
         return there is not None and there[0] == known.mark
 
-    def _check(self, head: Head, table: StateTable) -> None:
+    def _check(self, head: StateHead, table: StateTable) -> None:
         """Refuse a table that does not belong to this checkpoint."""
         there = table.folded()
         if there > head.version:
@@ -189,7 +189,7 @@ class BucketVersions:
                 " new directory with --checkpoint, and the job starts again where its sources say"
             )
 
-    def _restore(self, head: Head, store: StateStore) -> None:
+    def _restore(self, head: StateHead, store: StateStore) -> None:
         """Load the snapshot."""
         table = store.table
         for part in range(head.own):
@@ -197,7 +197,7 @@ class BucketVersions:
         if table is not None and not table.lasting and table.folded() < head.base:
             table.rebuild(head.base, self._entries(head))
 
-    def _entries(self, head: Head) -> Iterator[tuple[str, list[tuple[bytes, TableEntry]]]]:
+    def _entries(self, head: StateHead) -> Iterator[tuple[str, list[tuple[bytes, TableEntry]]]]:
         for part in range(head.own, head.parts):
             for container, entries in loaded(self._part(part)).items():
                 yield container, [(key, TableEntry(value, due)) for key, value, due in entries]

@@ -36,8 +36,8 @@ from millstream.pipeline.kernel.windows.exact import (
     moving_sums,
     rounded,
 )
-from millstream.pipeline.kernel.windows.python_aggregates import FoldingMachine, FunctionMachine
-from millstream.pipeline.kernel.windows.ranges import Dense, Machine, each_range, reduced
+from millstream.pipeline.kernel.windows.python_aggregates import FoldingAggregator, FunctionAggregator
+from millstream.pipeline.kernel.windows.ranges import Aggregator, RowRanges, each_range, reduced
 
 _LEAST_LONG, _MOST_LONG = -(1 << 63), (1 << 63) - 1
 
@@ -45,10 +45,10 @@ _LEAST_LONG, _MOST_LONG = -(1 << 63), (1 << 63) - 1
 # ---- numbers -------------------------------------------------------------------------------------------
 
 
-class Count(Machine):
+class Count(Aggregator):
     type = pa.int64()
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         counts: list[Any] = (rows.hi - rows.lo).tolist()
         return counts
 
@@ -59,10 +59,10 @@ class Count(Machine):
         return state or 0
 
 
-class SumOfIntegers(Machine):
+class SumOfIntegers(Aggregator):
     type = pa.int64()
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         values = rows.numbers(0).astype(np.int64)
         # numpy's sums overflow silently at 64 bits; Python's integers don't.
         if len(values) and max(abs(int(values.min())), abs(int(values.max()))) * len(values) > _MOST_LONG:
@@ -81,12 +81,12 @@ class SumOfIntegers(Machine):
         return state
 
 
-class SumOfDoubles(Machine):
+class SumOfDoubles(Aggregator):
     """The state is a few doubles with exactly the sum of the values; see ``exactly``."""
 
     type = pa.float64()
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         return each_range(exactly, rows.numbers(0).astype(np.float64).tolist(), rows)
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -95,16 +95,16 @@ class SumOfDoubles(Machine):
     def result(self, state: Any) -> Any:
         return None if state is None else rounded(state)
 
-    def moving(self, rows: Dense) -> list[Any]:
+    def moving(self, rows: RowRanges) -> list[Any]:
         return moving_sums(rows.numbers(0).astype(np.float64), rows)
 
 
-class SumOfDecimals(Machine):
+class SumOfDecimals(Aggregator):
     def __init__(self, kind: pa.DataType) -> None:
         self.of = kind
         self.type = pa.decimal128(min(38, kind.precision + 10), kind.scale)
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         return each_range(decimal_sum, rows.values(0), rows)
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -116,7 +116,7 @@ class SumOfDecimals(Machine):
         return state
 
 
-class Average(Machine):
+class Average(Aggregator):
     """An average, kept as a sum and a count."""
 
     def __init__(self, total: SumOfIntegers | SumOfDoubles | SumOfDecimals) -> None:
@@ -126,7 +126,7 @@ class Average(Machine):
             precision, scale = total.of.precision + 4, total.of.scale + 4
             self.type = pa.decimal128(min(38, precision), min(38, scale))
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         counts = (rows.hi - rows.lo).tolist()
         totals = self._total.partials(rows)
         return [None if total is None else (total, n) for total, n in zip(totals, counts, strict=True)]
@@ -146,7 +146,7 @@ class Average(Machine):
             return decimal_mean(total, count, self.type.scale)
         return total / count
 
-    def moving(self, rows: Dense) -> list[Any]:
+    def moving(self, rows: RowRanges) -> list[Any]:
         if isinstance(self._total, SumOfDoubles):
             return moving_means(rows.numbers(0).astype(np.float64), rows)
         counts = (rows.hi - rows.lo).tolist()
@@ -154,7 +154,7 @@ class Average(Machine):
         return [None if n == 0 else self._divided(total, n) for total, n in zip(totals, counts, strict=True)]
 
 
-class Variance(Machine):
+class Variance(Aggregator):
     """Variance or standard deviation, from exact sums: it keeps differences that doubles would lose."""
 
     type = pa.float64()
@@ -162,7 +162,7 @@ class Variance(Machine):
     def __init__(self, *, sample: bool, root: bool) -> None:
         self._sample, self._root = sample, root
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         values = rows.numbers(0).astype(np.float64)
         with np.errstate(all="ignore"):
             square = values * values
@@ -202,13 +202,13 @@ class Variance(Machine):
 # ---- one of the values ---------------------------------------------------------------------------------
 
 
-class Extreme(Machine):
+class Extreme(Aggregator):
     """The least or the greatest value. NaN is greater than every other value, as in Spark."""
 
     def __init__(self, kind: pa.DataType, *, greatest: bool) -> None:
         self.type, self._greatest = kind, greatest
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         if rows.is_numeric(0):
             return reduced(np.maximum if self._greatest else np.fmin, rows.numbers(0), rows)
         return each_range(max if self._greatest else min, rows.values(0), rows)
@@ -219,7 +219,7 @@ class Extreme(Machine):
         return other if one != one or other < one else one
 
 
-class AtExtreme(Machine):
+class ValueAtExtreme(Aggregator):
     """The value beside the least or the greatest value of another column; the earliest if several tie."""
 
     ordered = True
@@ -228,7 +228,7 @@ class AtExtreme(Machine):
     def __init__(self, kind: pa.DataType, *, greatest: bool) -> None:
         self.type, self._greatest = kind, greatest
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         by, ranks = rows.values(1), rows.ranks()
         if pa.types.is_floating(rows.kind(1)):
             by = [(value != value, 0.0 if value != value else value) for value in by]
@@ -246,7 +246,7 @@ class AtExtreme(Machine):
         return None if state is None else state[2]
 
 
-class AtEnd(Machine):
+class FirstOrLastValue(Aggregator):
     """The first or the last value in time order."""
 
     ordered = True
@@ -255,7 +255,7 @@ class AtEnd(Machine):
         self.type, self._last = kind, last
         self.null_values = () if ignore_nulls else (0,)
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         ranks, values = rows.ranks(), rows.values(0)
         at = (rows.hi - 1 if self._last else rows.lo).tolist()
         full = (rows.hi > rows.lo).tolist()
@@ -271,7 +271,7 @@ class AtEnd(Machine):
 # ---- many of the values --------------------------------------------------------------------------------
 
 
-class Collected(Machine):
+class CollectedValues(Aggregator):
     """All values in time order."""
 
     ordered = True
@@ -279,7 +279,7 @@ class Collected(Machine):
     def __init__(self, kind: pa.DataType) -> None:
         self.type = pa.list_(kind)
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         return each_range(list, list(zip(rows.ranks(), rows.values(0), strict=True)), rows)
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -293,14 +293,14 @@ def _rank(pair: tuple[Any, Any]) -> Any:
     return pair[0]
 
 
-class Distinct(Machine):
+class Distinct(Aggregator):
     """The distinct values, or an aggregate of them. NaN is kept as None, as it does not equal itself."""
 
-    def __init__(self, kinds: Sequence[pa.DataType], of: Machine | None) -> None:
+    def __init__(self, kinds: Sequence[pa.DataType], of: Aggregator | None) -> None:
         self._kinds, self._of = kinds, of
         self.type = pa.list_(kinds[0]) if of is None else of.type
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         columns = []
         for number, kind in enumerate(self._kinds):
             values = rows.values(number)
@@ -326,7 +326,7 @@ class Distinct(Machine):
             return found
         if not found:
             return self._of.result(None)
-        of_found = Dense([pa.array(found, self._kinds[0])], np.zeros(1, int), np.array([len(found)]))
+        of_found = RowRanges([pa.array(found, self._kinds[0])], np.zeros(1, int), np.array([len(found)]))
         return self._of.result(self._of.partials(of_found)[0])
 
 
@@ -355,11 +355,11 @@ def _boolean(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-Make = Callable[[Call, Sequence[pa.DataType]], Machine]
+Make = Callable[[Call, Sequence[pa.DataType]], Aggregator]
 
 
 def _variance(*, sample: bool, root: bool) -> Make:
-    def make(call: Call, kinds: Sequence[pa.DataType]) -> Machine:
+    def make(call: Call, kinds: Sequence[pa.DataType]) -> Aggregator:
         _number(kinds[0])
         return Variance(sample=sample, root=root)
 
@@ -371,18 +371,18 @@ def _extreme(greatest: bool, check: Callable[[pa.DataType], pa.DataType] = _plai
 
 
 def _at_extreme(greatest: bool) -> Make:
-    def make(call: Call, kinds: Sequence[pa.DataType]) -> Machine:
+    def make(call: Call, kinds: Sequence[pa.DataType]) -> Aggregator:
         _plain(kinds[1])
-        return AtExtreme(kinds[0], greatest=greatest)
+        return ValueAtExtreme(kinds[0], greatest=greatest)
 
     return make
 
 
 def _at_end(last: bool) -> Make:
-    return lambda call, kinds: AtEnd(kinds[0], last=last, ignore_nulls=call.ignore_nulls)
+    return lambda call, kinds: FirstOrLastValue(kinds[0], last=last, ignore_nulls=call.ignore_nulls)
 
 
-def _distinct_count(call: Call, kinds: Sequence[pa.DataType]) -> Machine:
+def _distinct_count(call: Call, kinds: Sequence[pa.DataType]) -> Aggregator:
     return Distinct([_plain(kind) for kind in kinds], Count())
 
 
@@ -404,21 +404,27 @@ _MAKE: Mapping[str, Make] = {
     "var_pop": _variance(sample=False, root=False),
     **dict.fromkeys(("std", "stddev", "stddev_samp"), _variance(sample=True, root=True)),
     "stddev_pop": _variance(sample=False, root=True),
-    **dict.fromkeys(("collect_list", "array_agg"), lambda call, kinds: Collected(kinds[0])),
+    **dict.fromkeys(("collect_list", "array_agg"), lambda call, kinds: CollectedValues(kinds[0])),
     "collect_set": lambda call, kinds: Distinct([_plain(kinds[0])], None),
 }
 
 
-def machine(call: Call, schema: pa.Schema) -> Machine:
+def machine(call: Call, schema: pa.Schema) -> Aggregator:
     """The machine that computes an aggregate of columns with these types. ValueError if there is none."""
     kinds = [schema.field(name).type for name in call.arguments]
     if call.python is not None:
         kind = call.python.type
-        return FunctionMachine(call.python, kind) if call.python.whole else FoldingMachine(call.python, kind)
+        return (
+            FunctionAggregator(call.python, kind)
+            if call.python.whole
+            else FoldingAggregator(call.python, kind)
+        )
     try:
         made = _MAKE[call.function](call, kinds)
         if call.distinct and call.function in OF_DISTINCT:
-            return Distinct([_plain(kind) for kind in kinds], None if isinstance(made, Collected) else made)
+            return Distinct(
+                [_plain(kind) for kind in kinds], None if isinstance(made, CollectedValues) else made
+            )
     except TypeError as wanted:
         shown = ", ".join(_spark_name(kind) for kind in kinds)
         raise ValueError(f"{call.function} of {shown}: it is of {wanted}") from None
@@ -482,7 +488,9 @@ class Aggregates:
                 f"aggregate {field.name}= returned a value that is not {_spark_name(field.type)}: {error}"
             ) from None
 
-    def _dense(self, table: pa.Table, lo: Any, hi: Any, ranks: Sequence[Any]) -> list[tuple[Machine, Dense]]:
+    def _dense(
+        self, table: pa.Table, lo: Any, hi: Any, ranks: Sequence[Any]
+    ) -> list[tuple[Aggregator, RowRanges]]:
         found = []
         for call, one in zip(self._calls, self._machines, strict=True):
             columns = [_whole(table[name]) for name in call.arguments]
@@ -494,7 +502,7 @@ class Aggregates:
             if call.where is not None:
                 chosen = _whole(table[call.where]).fill_null(False)
                 keep = chosen if keep is None else pc.and_(keep, chosen)
-            found.append((one, Dense(columns, lo, hi, ranks).where(keep)))
+            found.append((one, RowRanges(columns, lo, hi, ranks).where(keep)))
         return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from millstream.pipeline.kernel.windows.ranges import Dense, each_range
+from millstream.pipeline.kernel.windows.ranges import RowRanges, each_range
 
 _FEW = 8  # up to this many numbers are kept as they are rather than added up exactly
 _OFTEN = 4  # how often ranges must cover the same values before prefix sums pay off
@@ -64,17 +64,17 @@ def mean(values: Sequence[float], count: int) -> float:
     return _divided(exactly(values), count)
 
 
-def moving_sums(values: Any, rows: Dense) -> list[float | None]:
+def moving_sums(values: Any, rows: RowRanges) -> list[float | None]:
     """The exact sum of each range, rounded once; None for an empty one."""
     return _moving(values, rows, np.ones_like(rows.lo), rounded)
 
 
-def moving_means(values: Any, rows: Dense) -> list[float | None]:
+def moving_means(values: Any, rows: RowRanges) -> list[float | None]:
     """The exact average of each range, rounded once; None for an empty one."""
     return _moving(values, rows, rows.hi - rows.lo, lambda some: mean(some, len(some)))
 
 
-def _moving(values: Any, rows: Dense, by: Any, of: Callable[[list[float]], float]) -> list[float | None]:
+def _moving(values: Any, rows: RowRanges, by: Any, of: Callable[[list[float]], float]) -> list[float | None]:
     """The sum of each range divided by its number in ``by``. ``of`` does the same for one range's values."""
     if int((rows.hi - rows.lo).sum()) <= _OFTEN * len(values) or not np.isfinite(values).all():
         return each_range(of, values.tolist(), rows)

@@ -24,12 +24,12 @@ import pyarrow as pa
 from millstream.pipeline.kernel.clock import OperatorClock
 from millstream.pipeline.kernel.grouping import RowGroups, check_keys, codes, key_tuples
 from millstream.pipeline.kernel.late import split_late
-from millstream.pipeline.kernel.program import MAIN, Out, Rows
+from millstream.pipeline.kernel.program import MAIN, ProgramOutput, Rows
 from millstream.pipeline.kernel.state.containers import Keyed
 from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.kernel.windows.aggregates import Aggregates
 from millstream.pipeline.kernel.windows.calls import Call
-from millstream.pipeline.kernel.windows.results import Closed, Windowing
+from millstream.pipeline.kernel.windows.results import ClosedWindow, Windowing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class TimeWindowsProgram:
         self._windows: Keyed[tuple[Any, int], tuple[Any, ...]] = store.keyed("windows")
         self._shown: Keyed[tuple[Any, int], tuple[Any, ...]] = store.keyed("shown")
 
-    def rows(self, rows: Rows, clock: OperatorClock, out: Out) -> None:
+    def rows(self, rows: Rows, clock: OperatorClock, out: ProgramOutput) -> None:
         size, slide = self._plan.size, self._plan.slide
         last = rows.time - rows.time % slide
         on_time = split_late(rows, out, ends=last + size)
@@ -83,7 +83,7 @@ class TimeWindowsProgram:
         keys, size, slide = self._plan.keys, self._plan.size, self._plan.slide
         by = [rows.table.column(number) for number in range(keys)]
         of_rows = codes([*by, last, count] if slide < size else [*by, last])
-        order = (rows.time, *rows.place)
+        order = (rows.time, *rows.position)
         groups = RowGroups(of_rows, order if self._aggregates.ordered else ())
         table = rows.table.take(pa.array(groups.order))
         ranks: list[Any] = []
@@ -114,7 +114,7 @@ class TimeWindowsProgram:
                 if changed is not None:
                     changed[window] = None
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         if self._changed:
             self._update(out)
         closed = self._windows.take_due(clock.watermark)
@@ -125,10 +125,10 @@ class TimeWindowsProgram:
             for _, window, _ in closed:
                 self._shown.remove(window)
 
-    def _update(self, out: Out) -> None:
+    def _update(self, out: ProgramOutput) -> None:
         changed, self._changed = list(self._changed), {}
         size = self._plan.size
-        windows: list[Closed] = []
+        windows: list[ClosedWindow] = []
         for key, start in changed:
             state = self._windows.get((key, start))
             assert state is not None

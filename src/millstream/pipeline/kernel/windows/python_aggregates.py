@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.pipeline.kernel.windows.calls import PythonAggregate
-from millstream.pipeline.kernel.windows.ranges import Dense, Machine, each_range
+from millstream.pipeline.kernel.windows.ranges import Aggregator, RowRanges, each_range
 
 
-class FunctionMachine(Machine):
+class FunctionAggregator(Aggregator):
     """A function of all values, in time order."""
 
     ordered = True
@@ -25,7 +25,7 @@ class FunctionMachine(Machine):
         assert declared.whole is not None
         self.type, self._function, self._arguments = kind, declared.whole, len(declared.arguments)
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         values = [rows.values(number) for number in range(self._arguments)]
         return each_range(list, list(zip(rows.ranks(), *values, strict=True)), rows)
 
@@ -43,13 +43,13 @@ def _rank(row: tuple[Any, ...]) -> Any:
     return row[0]
 
 
-class FoldingMachine(Machine):
+class FoldingAggregator(Aggregator):
     """A state to which each row is added."""
 
     def __init__(self, declared: PythonAggregate, kind: pa.DataType) -> None:
         self.type, self._of, self._arguments = kind, declared.folding, len(declared.arguments)
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         values = [rows.values(number) for number in range(self._arguments)]
         return each_range(list, list(zip(*values, strict=True)), rows)
 

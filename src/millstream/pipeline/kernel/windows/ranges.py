@@ -11,7 +11,7 @@ import pyarrow as pa
 from millstream.pipeline.kernel.python_values import values_of
 
 
-class Dense:
+class RowRanges:
     """Columns of rows, and ranges ``lo[n]:hi[n]`` of them. ``ranks``, if needed, order the rows."""
 
     __slots__ = ("_columns", "_ranks", "hi", "lo")
@@ -19,7 +19,7 @@ class Dense:
     def __init__(self, columns: Sequence[pa.Array], lo: Any, hi: Any, ranks: Sequence[Any] = ()) -> None:
         self._columns, self.lo, self.hi, self._ranks = list(columns), lo, hi, ranks
 
-    def where(self, keep: pa.Array | None) -> Dense:
+    def where(self, keep: pa.Array | None) -> RowRanges:
         """The same without the rows that a mask leaves out."""
         if keep is None or keep.true_count == len(keep):
             return self
@@ -29,7 +29,7 @@ class Dense:
         if len(ranks):
             ranks = [ranks[number] for number in np.flatnonzero(kept).tolist()]
         columns = [column.filter(keep) for column in self._columns]
-        return Dense(columns, before[self.lo], before[self.hi], ranks)
+        return RowRanges(columns, before[self.lo], before[self.hi], ranks)
 
     def kind(self, number: int) -> pa.DataType:
         return self._columns[number].type
@@ -63,7 +63,7 @@ class Dense:
         return [one if some else None for one, some in zip(found, full.tolist(), strict=True)]
 
 
-class Machine:
+class Aggregator:
     """How an aggregate works: it computes a partial of each range of rows, and merges partials into states.
 
     ``type`` is the type of its results. ``ordered``: the rows of a range must be in order and have ranks.
@@ -74,7 +74,7 @@ class Machine:
     ordered: ClassVar[bool] = False
     null_values: Sequence[int] = ()
 
-    def partials(self, rows: Dense) -> list[Any]:
+    def partials(self, rows: RowRanges) -> list[Any]:
         """The partial of each range; None for an empty one."""
         raise NotImplementedError
 
@@ -90,12 +90,12 @@ class Machine:
         """The result of a state; None is the state of a window in which nothing counted."""
         return state
 
-    def moving(self, rows: Dense) -> list[Any]:
+    def moving(self, rows: RowRanges) -> list[Any]:
         """The result of every range, where ranges overlap."""
         return [self.result(None if one is None else self.begin(one)) for one in self.partials(rows)]
 
 
-def each_range(of: Callable[[Any], Any], values: Sequence[Any], rows: Dense) -> list[Any]:
+def each_range(of: Callable[[Any], Any], values: Sequence[Any], rows: RowRanges) -> list[Any]:
     """A function of the values of each range; None for an empty one."""
     return [
         of(values[start:end]) if end > start else None
@@ -103,7 +103,7 @@ def each_range(of: Callable[[Any], Any], values: Sequence[Any], rows: Dense) -> 
     ]
 
 
-def reduced(by: Any, values: Any, rows: Dense) -> list[Any]:
+def reduced(by: Any, values: Any, rows: RowRanges) -> list[Any]:
     """A numpy ufunc over each range; None for an empty one."""
     if not len(rows.lo):
         return []

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.pipeline.kernel.channels import CHANGE, MAIN, TIME_BASIS, WINDOW_END, WINDOW_START
-from millstream.pipeline.kernel.program import TIMESTAMP, Out
+from millstream.pipeline.kernel.program import TIMESTAMP, ProgramOutput
 from millstream.pipeline.kernel.windows.aggregates import Aggregates
 from millstream.pipeline.kernel.windows.calls import Call
 
 # A window that has a result: its key, its start and end, its state.
-Closed = tuple[tuple[Any, ...], int, int, tuple[Any, ...]]
+ClosedWindow = tuple[tuple[Any, ...], int, int, tuple[Any, ...]]
 # The result that was last emitted for a window that updates: start, end and values.
-Shown = tuple[Any, ...]
+EmittedResult = tuple[Any, ...]
 
 
 class Results:
@@ -32,20 +32,22 @@ class Results:
         last = [pa.field(TIME_BASIS, pa.string())] + ([pa.field(CHANGE, pa.int32())] if retract else [])
         self.schema = pa.schema([*self._keys, *bounds, *aggregates.fields, *last])
 
-    def final(self, windows: Sequence[Closed], out: Out) -> None:
+    def final(self, windows: Sequence[ClosedWindow], out: ProgramOutput) -> None:
         """Emit the results of windows for which nothing has to be retracted, now or later."""
         if windows:
             keys, starts, ends, states = zip(*windows, strict=True)
             self.given(keys, starts, ends, self._aggregates.results(states), out)
 
-    def updated(self, windows: Sequence[Closed], shown: Sequence[Shown | None], out: Out) -> list[Shown]:
+    def updated(
+        self, windows: Sequence[ClosedWindow], shown: Sequence[EmittedResult | None], out: ProgramOutput
+    ) -> list[EmittedResult]:
         """Emit the results of windows that may change again, after retracting what was shown for them. An
         unchanged result is not emitted again. Returns what is shown now: start, end and values."""
         if not windows:
             return []
         keys, starts, ends, states = zip(*windows, strict=True)
-        now: list[Shown] = list(zip(starts, ends, *self._aggregates.results(states), strict=True))
-        rows: list[tuple[tuple[Any, ...], Shown, int]] = []
+        now: list[EmittedResult] = list(zip(starts, ends, *self._aggregates.results(states), strict=True))
+        rows: list[tuple[tuple[Any, ...], EmittedResult, int]] = []
         for key, old, new in zip(keys, shown, now, strict=True):
             if old is None or not _same(old, new):
                 if old is not None:
@@ -63,7 +65,7 @@ class Results:
         starts: Sequence[int],
         ends: Sequence[int],
         values: list[list[Any]],
-        out: Out,
+        out: ProgramOutput,
         changes: list[int] | None = None,
     ) -> None:
         """Emit results: the keys and bounds of each, and the values of all of them by aggregate."""
@@ -79,7 +81,7 @@ class Results:
         out.table(MAIN, pa.Table.from_arrays(columns, schema=self.schema))
 
 
-def _same(one: Shown, other: Shown) -> bool:
+def _same(one: EmittedResult, other: EmittedResult) -> bool:
     """True if two results are equal, where NaN equals NaN."""
     return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))
 

@@ -29,12 +29,12 @@ import pyarrow as pa
 from millstream.pipeline.kernel.channels import OUTSIDE
 from millstream.pipeline.kernel.clock import OperatorClock
 from millstream.pipeline.kernel.grouping import RowGroups, check_keys, codes, key_tuples
-from millstream.pipeline.kernel.program import MAIN, Events, Out, shown
+from millstream.pipeline.kernel.program import MAIN, Events, ProgramOutput, shown
 from millstream.pipeline.kernel.state.containers import Keyed
 from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.kernel.windows.aggregates import Aggregates
 from millstream.pipeline.kernel.windows.calls import Call
-from millstream.pipeline.kernel.windows.results import Closed, Windowing
+from millstream.pipeline.kernel.windows.results import ClosedWindow, Windowing
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class SessionsProgram:
     def open(self, store: StateStore) -> None:
         self._sessions: Keyed[tuple[Any, ...], tuple[Any, ...]] = store.keyed("sessions")
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         keys = self._plan.keys
         table = events.tables[0].take(pa.array(events.index))
         groups = RowGroups(codes([table.column(number) for number in range(keys)]))
@@ -144,7 +144,7 @@ class SessionsProgram:
         return pieces
 
     def _cut_by_condition(
-        self, keys: list[tuple[Any, ...]], groups: RowGroups, time: Any, table: pa.Table, out: Out
+        self, keys: list[tuple[Any, ...]], groups: RowGroups, time: Any, table: pa.Table, out: ProgramOutput
     ) -> list[Piece]:
         plan = self._plan
         assert plan.opens is not None
@@ -185,13 +185,13 @@ class SessionsProgram:
 
     # ---- what is in them ------------------------------------------------------------------------------
 
-    def _add(self, pieces: list[Piece], table: pa.Table, time: Any, out: Out) -> None:
+    def _add(self, pieces: list[Piece], table: pa.Table, time: Any, out: ProgramOutput) -> None:
         lows, highs = (np.array([piece[at] for piece in pieces]) for at in (1, 2))
         ranks = [(one,) for one in time.tolist()] if self._aggregates.ordered else []
         partials = self._aggregates.partials(table, lows, highs, ranks)
         sessions, fold, final = self._sessions, self._aggregates.fold, self._plan.final
-        closed: list[Closed] = []
-        changed: list[Closed] = []
+        closed: list[ClosedWindow] = []
+        changed: list[ClosedWindow] = []
         were: list[tuple[Any, ...] | None] = []
         still: dict[tuple[Any, ...], tuple[int, Session]] = {}  # sessions that stay open
         for piece, partial in zip(pieces, partials, strict=True):
@@ -224,10 +224,10 @@ class SessionsProgram:
 
     def _update(
         self,
-        changed: list[Closed],
+        changed: list[ClosedWindow],
         were: list[tuple[Any, ...] | None],
         still: Mapping[tuple[Any, ...], tuple[int, Session]],
-        out: Out,
+        out: ProgramOutput,
     ) -> None:
         if not self._plan.retract:
             self._results.final(changed, out)
@@ -236,7 +236,7 @@ class SessionsProgram:
         for key, (number, session) in still.items():
             self._sessions.put(key, tuple(session._replace(shown=now[number])), session.end + self._after)
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         over = self._sessions.take_due(clock.watermark)
         if self._plan.final:
             self._results.final([(key, known[0], known[1], known[2]) for _, key, known in over], out)

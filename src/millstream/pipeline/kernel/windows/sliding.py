@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from millstream.pipeline.kernel.clock import NEVER, OperatorClock
 from millstream.pipeline.kernel.grouping import RowGroups, check_keys, codes, key_tuples
-from millstream.pipeline.kernel.program import MAIN, Events, Out
+from millstream.pipeline.kernel.program import MAIN, Events, ProgramOutput
 from millstream.pipeline.kernel.python_values import column_of
-from millstream.pipeline.kernel.state.containers import TIME, Waiting
+from millstream.pipeline.kernel.state.containers import TIME, WaitingRows
 from millstream.pipeline.kernel.state.store import StateStore
 from millstream.pipeline.kernel.windows.aggregates import Aggregates
 from millstream.pipeline.kernel.windows.calls import Call
@@ -75,7 +75,7 @@ class SlidingProgram:
         self._of_key: dict[tuple[Any, ...], list[list[Any]]] = {}  # times, then the columns of the arguments
 
     def open(self, store: StateStore) -> None:
-        self._log: Waiting = store.waiting("events", self._kept)
+        self._log: WaitingRows = store.waiting("events", self._kept)
         rows = self._log.rows()
         if rows is not None:
             table = rows.select(self._kept.names)
@@ -83,7 +83,7 @@ class SlidingProgram:
             for key, numbers, columns in self._by_key(table, times):
                 self._of_key[key] = [numbers, *columns]
 
-    def events(self, events: Events, clock: OperatorClock, out: Out) -> None:
+    def events(self, events: Events, clock: OperatorClock, out: ProgramOutput) -> None:
         (whole,) = events.tables
         table = whole.take(pa.array(events.index)).select(self._kept.names)
         self._log.add(_in_order(table, events.time))
@@ -122,7 +122,7 @@ class SlidingProgram:
         held: list[list[Any]],
         lows: list[int],
         highs: list[int],
-        out: Out,
+        out: ProgramOutput,
     ) -> None:
         arguments = list(self._kept)[self._plan.keys :]
         columns = [pa.array(values, field.type) for values, field in zip(held, arguments, strict=True)]
@@ -132,7 +132,7 @@ class SlidingProgram:
         size = self._plan.size
         self._results.given(keys, [end - size for end in ends], ends, values, out)
 
-    def advance(self, clock: OperatorClock, out: Out) -> None:
+    def advance(self, clock: OperatorClock, out: ProgramOutput) -> None:
         if clock.watermark == NEVER:
             return
         reach = clock.watermark - self._plan.size
@@ -178,4 +178,4 @@ def _in_order(table: pa.Table, times: Any) -> pa.Table:
         *[pa.array(np.zeros(rows, np.int32))] * 2,
         pa.array(np.arange(rows)),
     ]
-    return pa.Table.from_arrays([*front, *table.columns], names=[*Waiting.ORDER, *table.schema.names])
+    return pa.Table.from_arrays([*front, *table.columns], names=[*WaitingRows.ORDER, *table.schema.names])

@@ -22,7 +22,7 @@ from millstream.client.protocol.cluster import LATEST, Cluster
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
 from millstream.pipeline.connector.offsets import Offsets
-from millstream.pipeline.kernel.ending import Ending
+from millstream.pipeline.kernel.ending import EndOfInput
 from millstream.pipeline.planning.plan import Plan, Query
 from millstream.pipeline.planning.query_order import in_order, is_circle
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_CARRIES = 40  # each moves Spark's watermark twice as far as the one before
 
 
-class Carry(NamedTuple):
+class WatermarkAdvance(NamedTuple):
     """How to close Spark's own windows: after this batch, move the watermark on by this much."""
 
     batch: int
@@ -44,8 +44,8 @@ class RunBounds:
     """Where a run ends, and which windows it closes there."""
 
     until: dict[str, Offsets] | None = None  # by query: read no further. None: read all that is there
-    endings: Mapping[str, Ending] = field(default_factory=dict)  # queries that are carried to their end
-    carries: Mapping[str, Carry] = field(default_factory=dict)
+    endings: Mapping[str, EndOfInput] = field(default_factory=dict)  # queries that are carried to their end
+    carries: Mapping[str, WatermarkAdvance] = field(default_factory=dict)
 
 
 class RunPlanner:
@@ -60,7 +60,7 @@ class RunPlanner:
         self._last: Offsets | None = None
         self._only_read = not finish
         self._groups = in_order(plan) if finish else []
-        self._endings: dict[str, Ending] = {}  # of the group whose turn it is
+        self._endings: dict[str, EndOfInput] = {}  # of the group whose turn it is
         self._carries: dict[str, int] = {}
         self._progress: dict[str, BatchProgress] = {}
 
@@ -89,7 +89,7 @@ class RunPlanner:
         until = self._until(self._last) if self._last is not None else None
         in_circle = is_circle(group)
         if not self._endings:
-            self._endings = {query.name: Ending(strides=not in_circle) for query in group}
+            self._endings = {query.name: EndOfInput(strides=not in_circle) for query in group}
             # Nothing is known of a query that has not run. Spark's own windows are handled below.
             waits = any(query.operators or query.name not in self._progress for query in group)
         else:
@@ -98,14 +98,14 @@ class RunPlanner:
             return RunBounds(until, {name: OneStep(ending) for name, ending in self._endings.items()})
         if waits:
             return RunBounds(until, self._endings)
-        carries: dict[str, Carry] = {}
+        carries: dict[str, WatermarkAdvance] = {}
         for query in group:
             last = self._progress.get(query.name)
             if last is not None and query.output_mode == "append" and last.open_windows:
                 number = self._carries[query.name] = self._carries.get(query.name, 0) + 1
                 if number > _MOST_CARRIES:
                     raise MillstreamError(f"the windows of query {query.name!r} do not close")
-                carries[query.name] = Carry(last.batch, _reach_ms(query) << (number - 1))
+                carries[query.name] = WatermarkAdvance(last.batch, _reach_ms(query) << (number - 1))
         return RunBounds(until, {}, carries) if carries else None
 
     def _until(self, own: Offsets) -> dict[str, Offsets]:
@@ -126,11 +126,11 @@ class RunPlanner:
             cluster.close()
 
 
-class OneStep(Ending):
+class OneStep(EndOfInput):
     """Allows one step of an ending in this run."""
 
-    def __init__(self, ending: Ending) -> None:
-        self._ending: Ending | None = ending
+    def __init__(self, ending: EndOfInput) -> None:
+        self._ending: EndOfInput | None = ending
 
     def next(self, waits: int | None) -> int | None:
         ending, self._ending = self._ending, None

@@ -1,6 +1,6 @@
 """Divides a job into the runs that bring it to its end.
 
-A job that goes on until it is stopped takes one run. A job that processes what is there and then ends may
+A job that continues until it is stopped takes one run. A job that processes what is there and then ends may
 take several (planner.py).
 """
 

@@ -1,4 +1,4 @@
-"""What a job notes in its checkpoint directory: what its queries are, and how it may go on from there.
+"""What a job notes in its checkpoint directory: what its queries are, and how it may continue from there.
 
     topology.json        whose checkpoint it is, what its queries were when it was made, their groups, and the
                          directory that they are in: queries, or another one after the views were rebuilt; for
@@ -32,7 +32,7 @@ from millstream.pipeline.run.checkpoint.query_logs import QueryLogs
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Continuation:
     """What a run needs to continue from a checkpoint."""
 
     plan: Plan
@@ -91,13 +91,17 @@ class Checkpoint:
             self._directory = str((self.kept() or {}).get("directory", "queries"))
         return self._directory
 
-    def claim(self, flow: Topology, reset: Sequence[str] = ()) -> Claim:
-        """How the topology goes on from the checkpoint; refused if the checkpoint is another topology's.
+    def claim(self, flow: Topology, reset: Sequence[str] = ()) -> Continuation:
+        """How the topology continues from the checkpoint; refused if the checkpoint is another topology's.
         The notes are not changed before ``bind``: a run that fails during planning must not get in the way
         of the next."""
         try:
             kept = self.kept()
-            claim = self._continued(flow, kept, reset) if kept is not None else Claim(plan(flow), {}, {}, {})
+            claim = (
+                self._continued(flow, kept, reset)
+                if kept is not None
+                else Continuation(plan(flow), {}, {}, {})
+            )
             self.identity = self._identity()
         except OSError as error:
             raise self._unusable(error) from None
@@ -111,7 +115,7 @@ class Checkpoint:
             flow.source_numbers[source.name] = numbers.setdefault(name, len(numbers))
         return claim
 
-    def _continued(self, flow: Topology, kept: dict[str, Any], reset: Sequence[str]) -> Claim:
+    def _continued(self, flow: Topology, kept: dict[str, Any], reset: Sequence[str]) -> Continuation:
         if kept["job"] != flow.name:
             raise TopologyError(
                 f"the checkpoint {self.location} belongs to the job {kept['job']!r}, and this job is"
@@ -156,9 +160,9 @@ class Checkpoint:
             name: {one: text for one, text in shape.get("columns", {}).items() if one not in given_up}
             for name, shape in queries.items()
         }
-        return Claim(made, groups, dict(kept.get("sources", {})), resets, columns)
+        return Continuation(made, groups, dict(kept.get("sources", {})), resets, columns)
 
-    def bind(self, claim: Claim) -> None:
+    def bind(self, claim: Continuation) -> None:
         """Record the queries, just before they start."""
         queries = shapes(claim.plan)
         for name, shape in queries.items():

@@ -23,11 +23,11 @@ from millstream.core.errors import ConfigError, MillstreamError
 from millstream.pipeline.kernel.clock import NEVER
 from millstream.pipeline.kernel.processor.processor import STATES, opened
 from millstream.pipeline.kernel.state.backends import open_table
-from millstream.pipeline.kernel.state.containers import Keyed, Waiting
+from millstream.pipeline.kernel.state.containers import Keyed, WaitingRows
 from millstream.pipeline.kernel.state.disk import DiskTable
 from millstream.pipeline.kernel.state.store import KEPT_BESIDE, StateStore
-from millstream.pipeline.kernel.state.table import Space, StateTable
-from millstream.pipeline.kernel.state.versions import BucketVersions, Head
+from millstream.pipeline.kernel.state.table import StateTable, TableId
+from millstream.pipeline.kernel.state.versions import BucketVersions, StateHead
 from millstream.pipeline.run.checkpoint.checkpoint import Checkpoint
 from millstream.pipeline.spark.failures import condensed
 
@@ -44,7 +44,7 @@ class OperatorState:
     query: str
     number: int  # Spark's number for it within the query
     name: str
-    heads: dict[int, Head]  # by bucket
+    heads: dict[int, StateHead]  # by bucket
     batch: int
 
     @property
@@ -126,7 +126,7 @@ class StateReader:
                     head = operator.heads[bucket]
                     kept = BucketVersions(
                         operator.name,
-                        Space(head.space, bucket),
+                        TableId(head.space, bucket),
                         _Value(head),
                         _Map(snapshot.get(bucket, {})),
                         _Map(changes.get(bucket, {})),
@@ -138,7 +138,7 @@ class StateReader:
         finally:
             shutil.rmtree(home, ignore_errors=True)
 
-    def _table(self, operator: OperatorState, home: Path, space: Space) -> StateTable | None:
+    def _table(self, operator: OperatorState, home: Path, space: TableId) -> StateTable | None:
         kind = self._shapes[operator.query].get("state") or "memory"
         if kind == "memory":
             return None
@@ -159,7 +159,7 @@ class StateReader:
             found = []
             for number in sorted(numbers):
                 heads = {
-                    int(row["key"][0]): Head.of(tuple(row["value"]))
+                    int(row["key"][0]): StateHead.of(tuple(row["value"]))
                     for row in self._variable(query, number, "head").collect()
                 }
                 names = {head.operator for head in heads.values()}
@@ -189,7 +189,7 @@ class StateReader:
 
 
 class _Value:
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: StateHead) -> None:
         self._head = head
 
     def get(self) -> Any:
@@ -216,7 +216,7 @@ class _Map:
         raise AssertionError("this store is read-only")
 
 
-def _groups(heads: dict[int, Head]) -> Iterator[list[int]]:
+def _groups(heads: dict[int, StateHead]) -> Iterator[list[int]]:
     """Groups of buckets that can be read together."""
     group: list[int] = []
     size = 0
@@ -235,10 +235,10 @@ def listed(operator: str, bucket: int, store: StateStore) -> Iterator[StateEntry
     """Everything that a bucket holds, as it is shown to people."""
     store.open_all()
     for name, container in store.containers():
-        if isinstance(container, Waiting):
+        if isinstance(container, WaitingRows):
             rows = container.rows()
             for row in [] if rows is None else rows.to_pylist():
-                time, *place = (row.pop(part) for part in Waiting.ORDER)
+                time, *place = (row.pop(part) for part in WaitingRows.ORDER)
                 key = dict(zip(("source", "partition", "offset"), place, strict=True))
                 yield StateEntry(operator, bucket, name, key, row, moment(time))
         elif isinstance(container, Keyed) and name != KEPT_BESIDE:

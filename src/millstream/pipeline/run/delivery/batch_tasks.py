@@ -10,7 +10,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.transaction_requests import Producer
+from millstream.client.protocol.transaction_requests import ProducerSession
 from millstream.client.text.position import TopicPartition
 from millstream.pipeline.connector.options import WriteOptions
 from millstream.pipeline.run.delivery.handover import Receiver
@@ -70,7 +70,7 @@ class BatchTasks:
         _instruct(batch, DROP)
         batch.write.format("noop").mode("append").save()
 
-    def send_in_transaction(self, batch: DataFrame, producer: Producer) -> pa.Table:
+    def send_in_transaction(self, batch: DataFrame, producer: ProducerSession) -> pa.Table:
         """Run the batch and send its records in the producer's transaction. Returns the rows that come
         back."""
         targets = self._targets()

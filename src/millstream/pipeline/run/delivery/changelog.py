@@ -23,15 +23,15 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.sender import Sender
-from millstream.client.protocol.transaction_requests import Producer
+from millstream.client.protocol.sender import BatchSender
+from millstream.client.protocol.transaction_requests import ProducerSession
 from millstream.client.text.position import TopicPartition
 from millstream.pipeline.connector.batch_encoding import Partitioner, interleaved_batches
 from millstream.pipeline.connector.options import WriteOptions
 from millstream.pipeline.dsl.graph import ViewSink
 from millstream.pipeline.planning.plan import Query
 from millstream.views.values import NESTED, decimal_text, digits_of, float_text, is_number
-from millstream.views.views import Applied, View
+from millstream.views.views import AppliedBatch, View
 
 
 def changelogs_of(query: Query) -> dict[str, str]:
@@ -51,9 +51,9 @@ class Changelogs:
         self._views = {view.name: view for view in views}
         self._cluster = cluster
         self._options = options
-        self._sender: Sender | None = None
+        self._sender: BatchSender | None = None
 
-    def send(self, applied: Applied | None, producer: Producer | None) -> dict[str, int]:
+    def send(self, applied: AppliedBatch | None, producer: ProducerSession | None) -> dict[str, int]:
         """Write the changes, in the transaction of ``producer`` if there is one. Returns the number of
         records by topic once the broker has them."""
         sent = {}
@@ -84,16 +84,16 @@ class Changelogs:
                 raise
         return sent
 
-    def _sender_for(self, producer: Producer | None) -> Sender:
+    def _sender_for(self, producer: ProducerSession | None) -> BatchSender:
         timeout_ms = round(1000 * self._options.connection.patience)
         if producer is not None:
-            return Sender(self._cluster, timeout_ms=timeout_ms, producer=producer)
+            return BatchSender(self._cluster, timeout_ms=timeout_ms, producer=producer)
         if self._sender is None:
-            self._sender = Sender(self._cluster, timeout_ms=timeout_ms)
+            self._sender = BatchSender(self._cluster, timeout_ms=timeout_ms)
         return self._sender
 
 
-def records_of(applied: Applied, view: View) -> list[tuple[bytes, bytes | None]]:
+def records_of(applied: AppliedBatch, view: View) -> list[tuple[bytes, bytes | None]]:
     """The keys and values of the records that describe the changes of a view."""
     kinds, names = dict(view.columns), applied.columns[view.name]
     return [

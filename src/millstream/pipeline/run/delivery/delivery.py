@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.transaction_requests import Producer
+from millstream.client.protocol.transaction_requests import ProducerSession
 from millstream.core.errors import MillstreamError
 from millstream.pipeline.connector.options import WriteOptions
 from millstream.pipeline.dsl.graph import TopicSink
@@ -57,7 +57,7 @@ from millstream.pipeline.run.delivery.ledger import (
 )
 from millstream.pipeline.run.delivery.report import DeliveryReport
 from millstream.pipeline.run.delivery.sending import ROWS
-from millstream.pipeline.run.delivery.transactions import QueryTransactions, TakenOver
+from millstream.pipeline.run.delivery.transactions import JobTakenOver, QueryTransactions
 from millstream.pipeline.run.delivery.view_changes import changes_of_sink
 from millstream.pipeline.spark.failures import condensed, may_pass, was_fenced
 from millstream.pipeline.spark.kernel_operator import FINISH, NOW
@@ -299,7 +299,7 @@ class Delivery:
             raise
         if done and self._own and not self._in_doubt:
             # Not by this run: only its first batch may have been delivered already, by the run before it.
-            raise TakenOver(
+            raise JobTakenOver(
                 f"another run of this job has delivered batch {this.batch} and has taken over; this run ends"
             )
         self.last, self._own = entry, True
@@ -336,7 +336,7 @@ class Delivery:
                 self._transactions.commit_offsets(self._ledger.group, self.last.commits())
                 self._transactions.commit()
             self._written_at = time.monotonic()
-        except TakenOver as problem:
+        except JobTakenOver as problem:
             self.failure = problem
         except MillstreamError as problem:
             if self._transactions is not None:
@@ -370,7 +370,7 @@ class Delivery:
 
     @contextmanager
     def _with_changelogs(
-        self, back: pa.Table, this: LedgerEntry, done: DeliveryReport, producer: Producer | None
+        self, back: pa.Table, this: LedgerEntry, done: DeliveryReport, producer: ProducerSession | None
     ) -> Iterator[None]:
         """Apply the batch to the views, and send the changes to their changelogs. The views are committed
         once the caller is done."""

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from millstream.client.protocol.sender import Sender
+from millstream.client.protocol.sender import BatchSender
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
 
@@ -82,7 +82,7 @@ class Receiver:
         self._listening.listen(128)
         self._lock = threading.Lock()  # guards sending, and the fields below
         self._attempt = 0
-        self._sender: Sender | None = None
+        self._sender: BatchSender | None = None
         self._partitions: tuple[TopicPartition, ...] = ()
         self._problem: Exception | None = None
         threading.Thread(target=self._accept, name="handover", daemon=True).start()
@@ -94,7 +94,9 @@ class Receiver:
         shutil.rmtree(self._home, ignore_errors=True)
 
     @contextmanager
-    def receiving(self, sender: Sender, partitions: tuple[TopicPartition, ...]) -> Iterator[ReceiverAddress]:
+    def receiving(
+        self, sender: BatchSender, partitions: tuple[TopicPartition, ...]
+    ) -> Iterator[ReceiverAddress]:
         """While this is open, what tasks hand over goes to ``sender``. At its end, all of it is acknowledged.
         If sending failed, raises that error, whatever other errors followed from it."""
         with self._lock:

@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.client.protocol.cluster import Cluster
-from millstream.client.protocol.sender import Sender
-from millstream.client.protocol.transaction_requests import Producer
+from millstream.client.protocol.sender import BatchSender
+from millstream.client.protocol.transaction_requests import ProducerSession
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError
 from millstream.pipeline.connector.batch_encoding import EncodedBatch, Partitioner, interleaved_batches
@@ -244,7 +244,7 @@ class SendInTransaction:
     """Sends encoded batches under a producer id and epoch, in the producer's transaction, which the driver
     began and will end. Returns the other rows, and the number of records of each sink."""
 
-    def __init__(self, options: WriteOptions, targets: Targets, producer: Producer) -> None:
+    def __init__(self, options: WriteOptions, targets: Targets, producer: ProducerSession) -> None:
         self._options = options
         self._targets = targets
         self._producer = producer
@@ -255,12 +255,12 @@ class SendInTransaction:
         yield from self._sent(batches, sender)
         keep_loaded()
 
-    def sender(self, cluster: Cluster) -> Sender:
+    def sender(self, cluster: Cluster) -> BatchSender:
         """A sender in this transaction, for tasks and for the driver."""
         timeout_ms = round(1000 * self._options.connection.patience)
-        return Sender(cluster, timeout_ms=timeout_ms, producer=self._producer)
+        return BatchSender(cluster, timeout_ms=timeout_ms, producer=self._producer)
 
-    def _sent(self, batches: Iterator[pa.RecordBatch], sender: Sender) -> Iterator[pa.RecordBatch]:
+    def _sent(self, batches: Iterator[pa.RecordBatch], sender: BatchSender) -> Iterator[pa.RecordBatch]:
         counts: dict[int, int] = {}
         schema: pa.Schema | None = None
         try:
@@ -283,7 +283,7 @@ class SendInTransaction:
                 {name: columns.get(name, [None] * len(counts)) for name in schema.names}, schema=schema
             )
 
-    def _send(self, sender: Sender, batch: pa.RecordBatch, counts: dict[int, int]) -> None:
+    def _send(self, sender: BatchSender, batch: pa.RecordBatch, counts: dict[int, int]) -> None:
         partitions = self._targets.partitions
         data = batch["data"]
         sender.send(

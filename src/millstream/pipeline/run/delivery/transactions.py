@@ -15,12 +15,12 @@ import time
 from collections.abc import Mapping
 
 from millstream.client.protocol.cluster import Cluster, Committed
-from millstream.client.protocol.transaction_requests import Producer, TransactionCoordinator
+from millstream.client.protocol.transaction_requests import ProducerSession, TransactionClient
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError, ProducerFenced
 
 
-class TakenOver(MillstreamError):
+class JobTakenOver(MillstreamError):
     """Another run of the job has the transactional id now; this run has to end."""
 
 
@@ -29,19 +29,19 @@ class QueryTransactions:
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_s: float) -> None:
         self._cluster = cluster
-        self._coordinator = TransactionCoordinator(cluster)
+        self._coordinator = TransactionClient(cluster)
         self._id = transactional_id
         self._timeout_s = timeout_s
-        self._last: Producer | None = None  # None: accept whatever epoch the coordinator has
-        self._open: Producer | None = None
+        self._last: ProducerSession | None = None  # None: accept whatever epoch the coordinator has
+        self._open: ProducerSession | None = None
         self._began = 0.0
 
     def take_over(self) -> None:
         """Fence every other run, and abort its open transaction."""
         self._last = self._coordinator.init(self._id, round(1000 * self._timeout_s))
 
-    def begin(self) -> Producer:
-        """Begin the next transaction; returns its producer. Raises TakenOver."""
+    def begin(self) -> ProducerSession:
+        """Begin the next transaction; returns its producer. Raises JobTakenOver."""
         expected, self._last = self._last, None
         losses = self._cluster.losses
         self._began = time.monotonic()
@@ -84,19 +84,19 @@ class QueryTransactions:
             except MillstreamError:
                 return
 
-    def fenced(self) -> TakenOver:
+    def fenced(self) -> JobTakenOver:
         """The error to raise when a task was refused because of an old epoch."""
         return self._taken_over()
 
-    def _taken_over(self) -> TakenOver:
+    def _taken_over(self) -> JobTakenOver:
         taken = time.monotonic() - self._began
         if taken > self._timeout_s:
-            return TakenOver(
+            return JobTakenOver(
                 f"the transaction of {self._id!r} was open for {taken:.0f} s, and a coordinator aborts after"
                 f" {self._timeout_s:g} s; or another run of this job has taken over. If there is none, make"
                 " batches smaller (max_rows=) or the time longer (--transaction-timeout)"
             )
-        return TakenOver(
+        return JobTakenOver(
             f"another run of this job has taken over (transactional id {self._id!r}); this one ends. Nothing"
             " was lost, and nothing will be written twice: the other continues where this one was"
         )

@@ -60,11 +60,11 @@ from millstream.pipeline.planning.plan import Plan, plan
 from millstream.pipeline.run.bounded.planner import RunBounds
 from millstream.pipeline.run.checkpoint.checkpoint import REBUILD, Checkpoint
 from millstream.pipeline.run.delivery.ledger import Ledger, LedgerEntry
-from millstream.pipeline.run.delivery.transactions import QueryTransactions, TakenOver
+from millstream.pipeline.run.delivery.transactions import JobTakenOver, QueryTransactions
 from millstream.pipeline.run.job import Job
 from millstream.pipeline.run.rebuild.settling import finish, settle
 from millstream.views.opening import open_store
-from millstream.views.views import Applied, View, ViewStore
+from millstream.views.views import AppliedBatch, View, ViewStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +133,7 @@ class Rebuild:
                 try:
                     self._take_over(settings, spark, kept, store)
                     return
-                except TakenOver:
+                except JobTakenOver:
                     self._say("the job was started again meanwhile; trying again")
             raise MillstreamError(
                 "the job kept restarting while its views were about to be swapped; stop the job, then"
@@ -317,7 +317,7 @@ class Rebuild:
         self,
         groups: Mapping[str, str],
         transactions: Mapping[str, QueryTransactions],
-        applied: Applied | None,
+        applied: AppliedBatch | None,
     ) -> None:
         """Commit the ledgers for the rebuilt queries together with the changelogs' records, in one
         transaction per query."""
@@ -337,7 +337,7 @@ class Rebuild:
 
         return {view: topic for query in self.plan.queries for view, topic in changelogs_of(query).items()}
 
-    def _tell(self, applied: Applied | None, producer: Any, only: str | None = None) -> None:
+    def _tell(self, applied: AppliedBatch | None, producer: Any, only: str | None = None) -> None:
         from millstream.pipeline.connector.options import WriteOptions
         from millstream.pipeline.run.delivery.changelog import Changelogs, changelogs_of
 
@@ -345,7 +345,7 @@ class Rebuild:
         for query in self.plan.queries:
             topics = changelogs_of(query)
             if applied is not None and topics and only in (None, query.name):
-                own = Applied(
+                own = AppliedBatch(
                     columns=applied.columns, changed={v: c for v, c in applied.changed.items() if v in topics}
                 )
                 Changelogs(topics, self._views, self._cluster, options).send(own, producer)

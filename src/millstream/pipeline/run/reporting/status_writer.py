@@ -19,13 +19,13 @@ from typing import Protocol, Self
 
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
-from millstream.client.librdkafka.produce import Sender
+from millstream.client.librdkafka.produce import RecordSender
 from millstream.client.text.lines import Outgoing
 from millstream.core.clock import Clock, SystemClock
 from millstream.core.errors import MillstreamError, TopologyError
 from millstream.jobs.report import HEARTBEAT_MS, TOPIC, State, encoded
 from millstream.pipeline.planning.plan import Plan
-from millstream.pipeline.run.delivery.transactions import TakenOver
+from millstream.pipeline.run.delivery.transactions import JobTakenOver
 from millstream.pipeline.run.reporting.progress import BatchProgress
 from millstream.pipeline.run.reporting.status_account import RunningProcess, StatusAccount
 from millstream.views.address import shown
@@ -79,7 +79,7 @@ class StatusWriter:
         self._urgent = threading.Event()
         self._account: StatusAccount | None = None
         self._job: ReportedJob | None = None
-        self._sender: Sender | None = None
+        self._sender: RecordSender | None = None
         self._thread: threading.Thread | None = None
         self._started_ms = self._clock.now_ms()
         self._run = uuid.uuid4().hex
@@ -123,7 +123,7 @@ class StatusWriter:
     def failed(self, error: MillstreamError) -> None:
         """The job ends with an error. If another run has taken over, this one writes nothing more: the status
         under its name belongs to the other run."""
-        if isinstance(error, TakenOver | ViewsRebuilt):
+        if isinstance(error, JobTakenOver | ViewsRebuilt):
             self._given_up = True
             return
         with self._lock:
@@ -159,7 +159,7 @@ class StatusWriter:
     def _write_on(self) -> None:
         try:
             self._make_topic()
-            self._sender = Sender(self._connection, TOPIC, acks="1", compression="lz4", timeout=_END_S)
+            self._sender = RecordSender(self._connection, TOPIC, acks="1", compression="lz4", timeout=_END_S)
             last = -HEARTBEAT_MS / 1000
             while not self._ended:
                 self._wake.wait(HEARTBEAT_MS / 1000)

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 
 from millstream.pipeline.dsl.filters import FilterNode
 from millstream.pipeline.spark.lowering.frames import Frames, lower
-from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PlacedRows, lower_placed
+from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PositionedRows, lower_positioned
 from millstream.pipeline.spark.lowering.rows import ComposedRow, compose
-from millstream.pipeline.spark.placing import CLOCK_PLACE, PLACE
+from millstream.pipeline.spark.row_positions import CLOCK_POSITION, ROW_POSITION
 from millstream.sqltypes.ddl import quoted
 
 
@@ -27,22 +27,24 @@ def filtered(stream: FilterNode, frames: Frames) -> DataFrame:
     return frames.of(stream.inputs[0]).where(condition)
 
 
-@lower_placed.register
-def placed_filtered(stream: FilterNode, kernels: KernelFrames) -> PlacedRows:
+@lower_positioned.register
+def positioned_filtered(stream: FilterNode, kernels: KernelFrames) -> PositionedRows:
     """Rows that don't match are kept to advance the watermark, until they are packed for the kernel. Only
     their time column is kept: later steps must not fail on a row that they were not meant to see."""
-    above = kernels.placed(stream.inputs[0])
+    above = kernels.positioned(stream.inputs[0])
     condition = f"coalesce(({' AND '.join(stream.conditions)}), false)"
-    names = [name for name in above.frame.columns if name != PLACE]
-    place = f"if({condition}, {PLACE}, {CLOCK_PLACE})"
-    marked = above.frame.selectExpr(*(quoted(name) for name in names), f"{place} AS {PLACE}")
+    names = [name for name in above.frame.columns if name != ROW_POSITION]
+    position = f"if({condition}, {ROW_POSITION}, {CLOCK_POSITION})"
+    marked = above.frame.selectExpr(*(quoted(name) for name in names), f"{position} AS {ROW_POSITION}")
     time = stream.time.column if stream.time is not None else None
     frame = marked.selectExpr(
         *(
-            quoted(name) if name == time else f"if({PLACE}.clock, NULL, {quoted(name)}) AS {quoted(name)}"
+            quoted(name)
+            if name == time
+            else f"if({ROW_POSITION}.clock, NULL, {quoted(name)}) AS {quoted(name)}"
             for name in names
         ),
-        PLACE,
+        ROW_POSITION,
     )
     return replace(above, frame=frame, has_clock_rows=True)
 

@@ -1,8 +1,8 @@
 """The user's functions on DataFrames.
 
-A function is given neither the places of rows nor the rows that only advance the watermark (placing.py):
-these bypass the function. If the rows that it returns have lost their places, all rows that it took bypass it
-too, to advance the time of each partition. That costs one more read of the source.
+A function is given neither the positions of rows nor the rows that only advance the watermark
+(row_positions.py): these bypass the function. If the rows that it returns have lost their positions, all rows
+that it took bypass it too, to advance the time of each partition. That costs one more read of the source.
 """
 
 from __future__ import annotations
@@ -19,11 +19,17 @@ from millstream.pipeline.spark.failures import condensed
 from millstream.pipeline.spark.lowering.frames import Frames, lower
 from millstream.pipeline.spark.lowering.kernel_frames import (
     KernelFrames,
-    PlacedRows,
+    PositionedRows,
     check_time,
-    lower_placed,
+    lower_positioned,
 )
-from millstream.pipeline.spark.placing import CLOCK_PLACE, EVERY_ROW, MADE_PLACE, PLACE, ROW_BY_ROW
+from millstream.pipeline.spark.row_positions import (
+    CLOCK_POSITION,
+    EVERY_ROW,
+    MADE_POSITION,
+    ROW_BY_ROW,
+    ROW_POSITION,
+)
 from millstream.sqltypes.ddl import quoted
 
 
@@ -38,34 +44,34 @@ def function_channel_rows(stream: FunctionChannelNode, frames: Frames) -> DataFr
     return frames.counted(stream, frames.made(stream.inputs[0])[stream.channel_name])
 
 
-@lower_placed.register
-def placed_function_rows(stream: FunctionNode, kernels: KernelFrames) -> Any:
-    above = kernels.placed(stream.inputs[0])
+@lower_positioned.register
+def positioned_function_rows(stream: FunctionNode, kernels: KernelFrames) -> Any:
+    above = kernels.positioned(stream.inputs[0])
     rows = above.frame
     if above.has_clock_rows and not above.behind_state:
-        rows = rows.where(f"NOT {PLACE}.clock")
-    hidden = kernels.places.hide(rows)
+        rows = rows.where(f"NOT {ROW_POSITION}.clock")
+    hidden = kernels.positions.hide(rows)
     made = _called(stream, hidden)
     if isinstance(made, dict):
         return {name: _placed(stream, one, hidden, above, kernels) for name, one in made.items()}
     return _placed(stream, made, hidden, above, kernels)
 
 
-@lower_placed.register
-def placed_function_channel_rows(stream: FunctionChannelNode, kernels: KernelFrames) -> PlacedRows:
-    found: PlacedRows = kernels.made(stream.inputs[0])[stream.channel_name]
+@lower_positioned.register
+def positioned_function_channel_rows(stream: FunctionChannelNode, kernels: KernelFrames) -> PositionedRows:
+    found: PositionedRows = kernels.made(stream.inputs[0])[stream.channel_name]
     return found
 
 
 def _placed(
-    stream: FunctionNode, made: DataFrame, hidden: DataFrame, above: PlacedRows, kernels: KernelFrames
-) -> PlacedRows:
-    """The rows that a function made, with the places that they had in ``hidden``."""
+    stream: FunctionNode, made: DataFrame, hidden: DataFrame, above: PositionedRows, kernels: KernelFrames
+) -> PositionedRows:
+    """The rows that a function made, with the positions that they had in ``hidden``."""
     before = stream.inputs[0].time
     assert before is not None
     assert stream.time is not None
     check_time(stream, made)
-    steps = kernels.places.steps(made, hidden)
+    steps = kernels.positions.steps(made, hidden)
     if above.behind_state:
         if steps is None or not steps <= EVERY_ROW or stream.time != before:
             raise TopologyError(
@@ -75,22 +81,22 @@ def _placed(
                 " there",
                 where=stream.at,
             )
-        return PlacedRows(kernels.places.shown(made), behind_state=True, has_clock_rows=True)
-    keeps_places = steps is not None and steps <= ROW_BY_ROW
+        return PositionedRows(kernels.positions.shown(made), behind_state=True, has_clock_rows=True)
+    keeps_positions = steps is not None and steps <= ROW_BY_ROW
     beside = above.frame
-    if keeps_places:
-        made = kernels.places.shown(made)
+    if keeps_positions:
+        made = kernels.positions.shown(made)
         if not above.has_clock_rows:
-            return PlacedRows(made, lost_places=above.lost_places)
-        beside = beside.where(f"{PLACE}.clock")
+            return PositionedRows(made, lost_positions=above.lost_positions)
+        beside = beside.where(f"{ROW_POSITION}.clock")
     else:
-        made = made.selectExpr("*", MADE_PLACE)
+        made = made.selectExpr("*", MADE_POSITION)
     time = f"{quoted(before.column)} AS {quoted(stream.time.column)}"
-    tells = beside.selectExpr(time, f"{CLOCK_PLACE} AS {PLACE}")
-    return PlacedRows(
+    tells = beside.selectExpr(time, f"{CLOCK_POSITION} AS {ROW_POSITION}")
+    return PositionedRows(
         made.unionByName(tells, allowMissingColumns=True),
         has_clock_rows=True,
-        lost_places=above.lost_places or not keeps_places,
+        lost_positions=above.lost_positions or not keeps_positions,
     )
 
 

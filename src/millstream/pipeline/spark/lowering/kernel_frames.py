@@ -1,6 +1,6 @@
-"""Connects the kernel to Spark's plan: rows go in with their places and times, channels come out.
+"""Connects the kernel to Spark's plan: rows go in with their positions and times, channels come out.
 
-On the way in, every row carries its *place* (source, partition, offset) in a column of its own, through
+On the way in, every row carries its *position* (source, partition, offset) in a column of its own, through
 every step between the source and the operator. A row that is filtered out on the way still advances the
 watermark; otherwise a source of which nothing is wanted at present would hold everything back.
 """
@@ -34,7 +34,7 @@ from millstream.pipeline.spark.kernel_operator import (
     StateLocation,
     time_of_batch,
 )
-from millstream.pipeline.spark.placing import PLACE, Places
+from millstream.pipeline.spark.row_positions import ROW_POSITION, RowPositions
 from millstream.sqltypes.ddl import quoted
 
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
@@ -44,19 +44,19 @@ _STATUS_SCHEMA = (
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedRows:
-    """The rows of a stream with their places, on their way to a stateful operator."""
+class PositionedRows:
+    """The rows of a stream with their positions, on their way to a stateful operator."""
 
     frame: DataFrame
     behind_state: bool = False  # they include results of another stateful operator
     has_clock_rows: bool = False  # beside them are rows that only advance the watermark
-    lost_places: bool = False  # a function has made rows whose places are not known
+    lost_positions: bool = False  # a function has made rows whose positions are not known
 
 
 class KernelFrames:
     """The DataFrames of stateful operators, each made once. ``accepted`` gives a source's parsed records."""
 
-    places = Places()
+    positions = RowPositions()
 
     def __init__(
         self,
@@ -158,7 +158,9 @@ class KernelFrames:
         found = [
             [
                 kind
-                for _, kind in self.placed(one.stream).frame.selectExpr(*map(_named, one.by, one.keys)).dtypes
+                for _, kind in self.positioned(one.stream)
+                .frame.selectExpr(*map(_named, one.by, one.keys))
+                .dtypes
             ]
             for one in inputs
         ]
@@ -182,7 +184,7 @@ class KernelFrames:
 
     def _keyed(self, one: KeyedInput, buckets: int, kinds: list[str | None]) -> DataFrame:
         """An input's rows: first the columns that the kernel needs, then the keys, then the other columns."""
-        frame = self.placed(one.stream).frame
+        frame = self.positioned(one.stream).frame
         time = one.stream.time
         assert time is not None
         plain = [without_alias(key) for key in one.by]
@@ -191,7 +193,7 @@ class KernelFrames:
             for key, kind in zip(plain, kinds, strict=True)
         ]
         keys = [f"{key} AS {quoted(name)}" for key, name in zip(made, one.keys, strict=True)]
-        every = [quoted(name) for name in frame.columns if name != PLACE and name not in one.keys]
+        every = [quoted(name) for name in frame.columns if name != ROW_POSITION and name not in one.keys]
         columns: list[str] = []
         for column in ("*",) if one.columns is None else one.columns:
             columns += every if column == "*" else [column] if column not in one.keys else []
@@ -199,48 +201,48 @@ class KernelFrames:
         return frame.selectExpr(
             f"pmod(hash({hashed}), {buckets}) AS {BUCKET}",
             f"{time.sql} AS {TIME}",
-            f"{PLACE}.source AS {SOURCE}",
-            f"{PLACE}.partition AS {PARTITION}",
-            f"{PLACE}.offset AS {OFFSET}",
-            f"{PLACE}.clock AS {CLOCK}",
+            f"{ROW_POSITION}.source AS {SOURCE}",
+            f"{ROW_POSITION}.partition AS {PARTITION}",
+            f"{ROW_POSITION}.offset AS {OFFSET}",
+            f"{ROW_POSITION}.clock AS {CLOCK}",
             *keys,
             *columns,
         )
 
-    def placed(self, stream: StreamNode) -> PlacedRows:
-        """A stream's rows with their places."""
-        placed = self.made(stream)
-        assert isinstance(placed, PlacedRows)
-        return placed
+    def positioned(self, stream: StreamNode) -> PositionedRows:
+        """A stream's rows with their positions."""
+        positioned = self.made(stream)
+        assert isinstance(positioned, PositionedRows)
+        return positioned
 
     def made(self, stream: StreamNode) -> Any:
         """The same. Of a function that splits its rows, the rows of each channel by its name."""
         if id(stream) not in self._placed:
             try:
-                placed = lower_placed(stream, self)
-                if isinstance(placed, PlacedRows):
-                    _ = placed.frame.schema
+                positioned = lower_positioned(stream, self)
+                if isinstance(positioned, PositionedRows):
+                    _ = positioned.frame.schema
             except MillstreamError:
                 raise
             except Exception as error:
                 raise TopologyError(condensed(error), where=stream.at) from error
-            self._placed[id(stream)] = placed
+            self._placed[id(stream)] = positioned
         return self._placed[id(stream)]
 
     def _rules(self, stateful: Stateful) -> dict[tuple[int, int], TimeRules]:
-        """The time rules of the inputs' sources, and those for rows that have no places."""
+        """The time rules of the inputs' sources, and those for rows that have no positions."""
         rules = stateful.rules()
         for number, one in enumerate(stateful.inputs):
-            if self.placed(one.stream).lost_places:
+            if self.positioned(one.stream).lost_positions:
                 assert one.stream.time is not None
                 rules[number, MADE] = one.stream.time.rules
         return rules
 
 
 @singledispatch
-def lower_placed(stream: object, kernels: KernelFrames) -> Any:
-    """Make the rows of a stream with their places: a ``PlacedRows``. For a function that splits its rows, one
-    for each channel by its name."""
+def lower_positioned(stream: object, kernels: KernelFrames) -> Any:
+    """Make the rows of a stream with their positions: a ``PositionedRows``. For a function that splits its
+    rows, one for each channel by its name."""
     raise NotImplementedError(f"{type(stream).__name__} can't be the input of a stateful operator")
 
 

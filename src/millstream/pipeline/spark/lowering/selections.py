@@ -10,9 +10,9 @@ from millstream.core.errors import MillstreamError
 from millstream.pipeline.dsl.expressions import without_alias
 from millstream.pipeline.dsl.selections import SelectNode
 from millstream.pipeline.spark.lowering.frames import Frames, lower
-from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PlacedRows, lower_placed
+from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PositionedRows, lower_positioned
 from millstream.pipeline.spark.lowering.rows import ComposedRow, compose
-from millstream.pipeline.spark.placing import PLACE
+from millstream.pipeline.spark.row_positions import ROW_POSITION
 
 
 @lower.register
@@ -20,11 +20,11 @@ def selected(stream: SelectNode, frames: Frames) -> DataFrame:
     return frames.of(stream.inputs[0]).selectExpr(*stream.expressions)
 
 
-@lower_placed.register
-def placed_selected(stream: SelectNode, kernels: KernelFrames) -> PlacedRows:
-    above = kernels.placed(stream.inputs[0])
-    place = [] if "*" in stream.expressions else [PLACE]
-    return replace(above, frame=above.frame.selectExpr(*stream.expressions, *place))
+@lower_positioned.register
+def positioned_selected(stream: SelectNode, kernels: KernelFrames) -> PositionedRows:
+    above = kernels.positioned(stream.inputs[0])
+    position = [] if "*" in stream.expressions else [ROW_POSITION]
+    return replace(above, frame=above.frame.selectExpr(*stream.expressions, *position))
 
 
 @compose.register

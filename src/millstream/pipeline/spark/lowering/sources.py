@@ -8,8 +8,8 @@ from pyspark.sql import functions as fn
 from millstream.pipeline.dsl.sources import RejectedNode, SourceNode
 from millstream.pipeline.formats.decode import rejected
 from millstream.pipeline.spark.lowering.frames import Frames, lower
-from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PlacedRows, lower_placed
-from millstream.pipeline.spark.placing import PLACE
+from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PositionedRows, lower_positioned
+from millstream.pipeline.spark.row_positions import ROW_POSITION
 
 
 @lower.register
@@ -20,11 +20,11 @@ def source_rows(source: SourceNode, frames: Frames) -> DataFrame:
     return frame.withWatermark(source.time.column, f"{source.time.lateness_ms} milliseconds")
 
 
-@lower_placed.register
-def placed_source_rows(source: SourceNode, kernels: KernelFrames) -> PlacedRows:
+@lower_positioned.register
+def positioned_source_rows(source: SourceNode, kernels: KernelFrames) -> PositionedRows:
     number = source.flow.number_of(source)
-    place = f"named_struct('source', {number}, 'partition', partition, 'offset', offset, 'clock', false)"
-    return PlacedRows(kernels.accepted(source, fn.expr(place).alias(PLACE)))
+    position = f"named_struct('source', {number}, 'partition', partition, 'offset', offset, 'clock', false)"
+    return PositionedRows(kernels.accepted(source, fn.expr(position).alias(ROW_POSITION)))
 
 
 @lower.register

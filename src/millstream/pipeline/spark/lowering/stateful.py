@@ -10,9 +10,9 @@ from millstream.pipeline.kernel.clock import NEVER, RESULT
 from millstream.pipeline.kernel.packing import MARK
 from millstream.pipeline.spark.kernel_operator import STATUS
 from millstream.pipeline.spark.lowering.frames import Frames, lower
-from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PlacedRows, lower_placed
+from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PositionedRows, lower_positioned
 from millstream.pipeline.spark.lowering.rows import ComposedRow, compose
-from millstream.pipeline.spark.placing import NO_OFFSET, PLACE
+from millstream.pipeline.spark.row_positions import NO_OFFSET, ROW_POSITION
 from millstream.sqltypes.ddl import quoted
 
 
@@ -28,8 +28,8 @@ def channel_rows(stream: ChannelNode, frames: Frames) -> DataFrame:
     return frames.kernels.of(stream.state).where(condition).selectExpr(*made)
 
 
-@lower_placed.register
-def placed_channel_rows(stream: ChannelNode, kernels: KernelFrames) -> PlacedRows:
+@lower_positioned.register
+def positioned_channel_rows(stream: ChannelNode, kernels: KernelFrames) -> PositionedRows:
     """An operator's results, and how far it has come: a row with its watermark."""
     assert stream.time is not None
     condition, columns = kernels.picked(stream)
@@ -40,12 +40,12 @@ def placed_channel_rows(stream: ChannelNode, kernels: KernelFrames) -> PlacedRow
     mark = f"timestamp_micros(if({reached} = {NEVER}L, NULL, {reached} + {stream.time.mark_us}))"
     made[stream.time.column] = f"if({told}, {mark}, {columns[stream.time.column]})"
     offset = f"if({told}, {MARK}L, {NO_OFFSET}L)"
-    place = f"named_struct('source', {RESULT}, 'partition', -1, 'offset', {offset}, 'clock', {told})"
+    position = f"named_struct('source', {RESULT}, 'partition', -1, 'offset', {offset}, 'clock', {told})"
     frame = kernels.of(stream.state).where(f"{condition} OR {told}")
     frame = frame.selectExpr(
-        *(f"{sql} AS {quoted(name)}" for name, sql in made.items()), f"{place} AS {PLACE}"
+        *(f"{sql} AS {quoted(name)}" for name, sql in made.items()), f"{position} AS {ROW_POSITION}"
     )
-    return PlacedRows(frame, behind_state=True, has_clock_rows=True)
+    return PositionedRows(frame, behind_state=True, has_clock_rows=True)
 
 
 @compose.register

@@ -9,7 +9,7 @@ from pyspark.sql import functions as fn
 
 from millstream.pipeline.dsl.unions import UnionNode
 from millstream.pipeline.spark.lowering.frames import Frames, lower
-from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PlacedRows, lower_placed
+from millstream.pipeline.spark.lowering.kernel_frames import KernelFrames, PositionedRows, lower_positioned
 from millstream.pipeline.spark.lowering.rows import ComposedRow, compose
 
 
@@ -18,14 +18,14 @@ def united(stream: UnionNode, frames: Frames) -> DataFrame:
     return _united(stream, [frames.of(part) for part in stream.inputs])
 
 
-@lower_placed.register
-def placed_united(stream: UnionNode, kernels: KernelFrames) -> PlacedRows:
-    parts = [kernels.placed(part) for part in stream.inputs]
-    return PlacedRows(
+@lower_positioned.register
+def positioned_united(stream: UnionNode, kernels: KernelFrames) -> PositionedRows:
+    parts = [kernels.positioned(part) for part in stream.inputs]
+    return PositionedRows(
         _united(stream, [part.frame for part in parts]),
         behind_state=any(part.behind_state for part in parts),
         has_clock_rows=any(part.has_clock_rows for part in parts),
-        lost_places=any(part.lost_places for part in parts),
+        lost_positions=any(part.lost_positions for part in parts),
     )
 
 

@@ -94,15 +94,15 @@ def _shared_windows(shared: SharedWindows, frame: DataFrame) -> DataFrame:
         _falls_into(number, window, conditions, time)
         for number, (window, conditions) in enumerate(zip(shared.windows, shared.conditions, strict=True))
     ]
-    placed = frame.select("*", fn.expr(f"explode(concat({', '.join(each)}))").alias(_BOUNDS))
+    positioned = frame.select("*", fn.expr(f"explode(concat({', '.join(each)}))").alias(_BOUNDS))
     bounds = fn.expr(f"struct({_BOUNDS}.start AS start, {_BOUNDS}.end AS end)")
-    placed = placed.select(
+    positioned = positioned.select(
         *frame.columns,
         fn.col(f"{_BOUNDS}.which").alias(_WHICH),
         bounds.alias(_BOUNDS, metadata={_WATERMARK: time.lateness_ms}),
     )
     aggregates = [fn.expr(sql).alias(column) for sql, column in _columns(shared).items()]
-    grouped = placed.groupBy(*keys, _WHICH, _BOUNDS).agg(*aggregates)
+    grouped = positioned.groupBy(*keys, _WHICH, _BOUNDS).agg(*aggregates)
     return grouped.select(
         *(str(output_name(key)) for key in spec.by),
         _WHICH,

@@ -10,14 +10,14 @@ import pytest
 
 from millstream.broker.catalogue.catalogue import Catalogue
 from millstream.broker.groups.classic.group import ClassicGroup, ClassicState
-from millstream.broker.groups.classic.member import Join
+from millstream.broker.groups.classic.member import JoinRequest
 from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
 from tests.support.asking import Run
 
-JOIN = Join("", None, "client", "/host", 10.0, 60.0, "consumer", (("range", b"meta"),))
+JOIN = JoinRequest("", None, "client", "/host", 10.0, 60.0, "consumer", (("range", b"meta"),))
 
 
 class Opened:

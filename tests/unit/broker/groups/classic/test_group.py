@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from millstream.broker.groups.classic import snapshot
 from millstream.broker.groups.classic.group import TRANSITIONS, ClassicGroup, ClassicState
-from millstream.broker.groups.classic.member import Join, Joined, Protocols, Synced
+from millstream.broker.groups.classic.member import JoinRequest, JoinResponse, Protocols, SyncResponse
 from millstream.core.clock import ManualClock
 from millstream.wire.consumer_protocol import subscribed_topics
 
@@ -33,7 +33,7 @@ class Table:
     def __init__(self, *, initial_delay: float = 0.0, max_size: int = 1000) -> None:
         self.clock = ManualClock()
         self.group = ClassicGroup("g", initial_delay=initial_delay, max_size=max_size)
-        self.answered: dict[int, Joined | Synced] = {}
+        self.answered: dict[int, JoinResponse | SyncResponse] = {}
         self._numbers = itertools.count()
 
     def _collect(self) -> None:
@@ -54,7 +54,7 @@ class Table:
         session: float = SESSION,
     ) -> int:
         number = next(self._numbers)
-        join = Join(
+        join = JoinRequest(
             member_id,
             instance,
             "client",
@@ -119,14 +119,14 @@ class Table:
             self._collect()
         self.clock.advance(end - self.clock.monotonic())
 
-    def joined(self, number: int) -> Joined:
+    def joined(self, number: int) -> JoinResponse:
         answer = self.answered[number]
-        assert isinstance(answer, Joined)
+        assert isinstance(answer, JoinResponse)
         return answer
 
-    def synced(self, number: int) -> Synced:
+    def synced(self, number: int) -> SyncResponse:
         answer = self.answered[number]
-        assert isinstance(answer, Synced)
+        assert isinstance(answer, SyncResponse)
         return answer
 
     def stable(self, count: int, **options: object) -> list[str]:
@@ -158,7 +158,7 @@ def test_a_single_member_leads_and_assigns_to_itself() -> None:
     assert answer.member_id.startswith("client-")
     assert list(answer.members) == [(answer.member_id, None, b"r")]
     sync = table.synced(table.sync(answer.member_id, {answer.member_id: b"all"}))
-    assert sync == Synced(0, "consumer", "range", b"all")
+    assert sync == SyncResponse(0, "consumer", "range", b"all")
     assert table.group.state is ClassicState.STABLE
 
 
@@ -371,7 +371,7 @@ def test_followers_wait_for_the_leader_s_assignment_and_each_gets_its_own() -> N
 def test_a_member_the_leader_forgot_gets_an_empty_assignment() -> None:
     table = Table()
     member_id = table.joined(table.join()).member_id
-    assert table.synced(table.sync(member_id, {"other": b"x"})) == Synced(0, "consumer", "range", b"")
+    assert table.synced(table.sync(member_id, {"other": b"x"})) == SyncResponse(0, "consumer", "range", b"")
 
 
 @pytest.mark.parametrize(
@@ -772,12 +772,12 @@ class AnyOrder(RuleBasedStateMachine):
     def collect(self) -> None:
         for waiter, answer in self.group.take_answers():
             actor, generation = self.waiting.pop(waiter)  # KeyError: answered twice
-            if isinstance(answer, Joined):
+            if isinstance(answer, JoinResponse):
                 self.on_join(actor, waiter, answer)
             else:
                 self.on_sync(actor, waiter, answer, generation)
 
-    def on_join(self, actor: Actor, waiter: int, answer: Joined) -> None:
+    def on_join(self, actor: Actor, waiter: int, answer: JoinResponse) -> None:
         if actor.joining != waiter:
             return  # to a client that crashed or joined again since
         actor.joining = None
@@ -792,7 +792,7 @@ class AnyOrder(RuleBasedStateMachine):
         elif answer.error in (25, 82):
             actor.forget()
 
-    def on_sync(self, actor: Actor, waiter: int, answer: Synced, generation: int) -> None:
+    def on_sync(self, actor: Actor, waiter: int, answer: SyncResponse, generation: int) -> None:
         if answer.error == 0:
             member_id = self.syncs[waiter]
             assert generation == self.group.generation
@@ -824,7 +824,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.waiting[number] = (actor, -1)
         protocols = (("range", b"%d" % actor.metadata), ("sticky", b""))
         self.group.join(
-            Join(
+            JoinRequest(
                 actor.member_id,
                 actor.instance,
                 "c",

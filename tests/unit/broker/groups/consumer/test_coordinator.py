@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.groups.consumer.group import Beat, Heartbeat
+from millstream.broker.groups.consumer.group import Heartbeat, HeartbeatResponse
 from millstream.core.clock import ManualClock
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
@@ -52,7 +52,7 @@ def test_a_heartbeat_that_changes_nothing_is_answered_at_once(desk: Desk) -> Non
     desk.beat("x", 0)
 
     async def steps() -> None:
-        assert isinstance(desk.coordinator.consumer.heartbeat("g", Heartbeat("x", 1)), Beat)
+        assert isinstance(desk.coordinator.consumer.heartbeat("g", Heartbeat("x", 1)), HeartbeatResponse)
 
     desk.run(steps())
 

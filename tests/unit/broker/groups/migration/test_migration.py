@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millstream.broker.groups.classic.group import ClassicState
-from millstream.broker.groups.classic.member import Join, Joined
+from millstream.broker.groups.classic.member import JoinRequest, JoinResponse
 from millstream.broker.groups.consumer.group import Heartbeat
 from millstream.core.clock import ManualClock
 from millstream.core.errors import RequestRefused
@@ -64,9 +64,9 @@ def test_an_eager_member_of_an_upgraded_group_gives_everything_up_by_joining(des
 def test_who_waits_in_a_classic_group_that_is_upgraded_is_sent_back_to_join(desk: Desk) -> None:
     old = desk.classic_group()
 
-    async def steps() -> tuple[Joined, Joined]:
+    async def steps() -> tuple[JoinResponse, JoinResponse]:
         metadata = subscription("t")
-        join = Join("", None, "c", "/h", 10.0, 60.0, "consumer", (("range", metadata),))
+        join = JoinRequest("", None, "c", "/h", 10.0, 60.0, "consumer", (("range", metadata),))
         waiting = desk.coordinator.classic_requests.join("g", join)
         assert not waiting.done()
         beat = Heartbeat("x", 0, rebalance_timeout=60.0, names=frozenset("t"), owned=())

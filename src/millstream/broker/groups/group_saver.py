@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Kept(Group, Protocol):
+class SavedGroup(Group, Protocol):
     """A group whose members send heartbeats. Each change increments ``agreement``."""
 
     epoch: int
@@ -33,13 +33,13 @@ class Kept(Group, Protocol):
         """Stop: the group is deleted or converted, or its broker stops."""
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=SavedGroup)
 
 
-class Keeper:
+class GroupSaver:
     """Saves one group. ``write`` saves its state at that moment."""
 
-    def __init__(self, group: Kept, write: Callable[[], asyncio.Future[None]], *, kept: int) -> None:
+    def __init__(self, group: SavedGroup, write: Callable[[], asyncio.Future[None]], *, kept: int) -> None:
         self._group = group
         self._write = write
         self._kept = kept  # the agreement up to which the group is saved
@@ -61,7 +61,7 @@ class Keeper:
 
         def written(future: asyncio.Future[None]) -> None:
             if not future.cancelled() and (error := future.exception()) is not None:
-                # The group goes on from memory. Its next change is written again.
+                # The group continues from memory. Its next change is written again.
                 _log.warning("group %s: epoch %d is not kept: %s", group.name, group.epoch, error)
             self._is_writing = False
             self._done(agreement)
@@ -103,14 +103,14 @@ class Keeper:
                 future.set_result(answer)
 
 
-class KeptGroups(Generic[K]):
+class SavedGroups(Generic[K]):
     """The groups of one kind that members send heartbeats to, with a keeper for each."""
 
     def __init__(self, directory: GroupDirectory, to_text: Callable[[K], str]) -> None:
         self.by_name: dict[str, K] = {}  # only read from outside
         self._directory = directory
         self._to_text = to_text
-        self._keepers: dict[str, Keeper] = {}
+        self._savers: dict[str, GroupSaver] = {}
         self._closed = False
 
     def check_open(self) -> None:
@@ -122,29 +122,29 @@ class KeptGroups(Generic[K]):
         """Put in a group that is saved up to this agreement."""
         self._directory.add(group)
         self.by_name[group.name] = group
-        self._keepers[group.name] = Keeper(
+        self._savers[group.name] = GroupSaver(
             group, lambda: self._directory.save(group, self._to_text), kept=kept
         )
 
     def covers(self, name: str, revision: int) -> bool:
         """True if the group is saved up to this revision. Hot."""
-        return self._keepers[name].covers(revision)
+        return self._savers[name].covers(revision)
 
     def answer(self, name: str, answer: T, revision: int) -> asyncio.Future[T]:
         """A future of ``answer``, done once the group is saved up to ``revision``."""
-        return self._keepers[name].answer(answer, revision)
+        return self._savers[name].answer(answer, revision)
 
     def keep(self, name: str) -> None:
         """Save the group if it has changed, and look at it again when its next deadline comes."""
         self._directory.schedule(self.by_name[name])
-        self._keepers[name].keep()
+        self._savers[name].keep()
 
     def drop(self, name: str) -> None:
         self.by_name.pop(name).kill()
-        self._keepers.pop(name).settle()
+        self._savers.pop(name).settle()
 
     def close(self) -> None:
         self._closed = True
         for name, group in self.by_name.items():
             group.kill()
-            self._keepers[name].close()
+            self._savers[name].close()

@@ -47,7 +47,7 @@ _BLINK = 0.2  # seconds of each wait for work and for records; a request may wai
 _STORE_ERROR, _TIMED_OUT = 50001, 50002
 
 
-class Keeper:
+class SchemaTopic:
     """A store that follows its topic. ``start`` returns when everything in the topic is read."""
 
     def __init__(self, connection: Connection, topic: str = TOPIC, *, timeout: float = 10.0) -> None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millstream.broker.topics.partition import HostedTopic, Partition
+from millstream.broker.topics.partition import LocalTopic, Partition
 from millstream.wire.frame import TopicKey
 
 
-class HostedTopics:
+class LocalTopics:
     """All topics of one broker that clients see."""
 
     def __init__(self) -> None:
-        self.by_key: dict[TopicKey, HostedTopic] = {}  # each topic under its name and under its id
+        self.by_key: dict[TopicKey, LocalTopic] = {}  # each topic under its name and under its id
         self.version = 0  # incremented whenever a topic is added, removed or altered
 
     def __len__(self) -> int:
         return len(self.by_key) // 2
 
-    def __iter__(self) -> Iterator[HostedTopic]:
+    def __iter__(self) -> Iterator[LocalTopic]:
         """Every topic once. The topics may change meanwhile."""
         return iter([topic for key, topic in self.by_key.items() if isinstance(key, str)])
 
@@ -31,11 +31,11 @@ class HostedTopics:
             return None
         return hosted.partitions[index]
 
-    def add(self, topic: HostedTopic) -> None:
+    def add(self, topic: LocalTopic) -> None:
         self.version += 1
         self.by_key[topic.name] = self.by_key[topic.id_bytes] = topic
 
-    def remove(self, name: str) -> HostedTopic | None:
+    def remove(self, name: str) -> LocalTopic | None:
         topic = self.by_key.pop(name, None)
         if topic is not None:
             self.version += 1
