@@ -190,3 +190,15 @@ def test_a_share_group_forgets_a_topic(admin: Admin, group: str) -> None:
     admin.forget_share_topic(group, group)
     assert admin.share_offsets(group) == {}
     assert admin.group(group).kind == "share"
+
+
+def test_kafka_console_share_consumer_reads_a_topic(tools: KafkaTools, name: str) -> None:
+    create_topic(tools.address, name, 2)
+    set_group_settings(tools.address, name, {"share.auto.offset.reset": "earliest"})
+    for partition in range(2):
+        produce(tools.address, name, values(*range(partition, 10, 2)), partition)
+    said = tools.ok(
+        "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+        *("--topic", name, "--group", name, "--max-messages", 10, "--timeout-ms", 60_000),
+    )
+    assert sorted(line for line in said.splitlines() if line.isdigit()) == [str(n) for n in range(10)]
