@@ -67,7 +67,6 @@ class ShareFetchSlot(Slot):
         "_asking",
         "_deadline",
         "_is_done",
-        "_is_first",
         "_is_waiting",
         "_logs",
         "_outcomes",
@@ -99,7 +98,6 @@ class ShareFetchSlot(Slot):
         self._arrived: dict[tuple[PartitionLog, int], ArchiveRead | LogError] = {}
         self._asking = 0  # reads of the archive that it waits for
         self._deadline = 0
-        self._is_first = False
         self._is_waiting = False
         self._is_done = False
         self._refusal: RequestRefused | None = None
@@ -124,8 +122,6 @@ class ShareFetchSlot(Slot):
         if epoch == FIRST_EPOCH:
             if given:
                 raise RequestRefused(INVALID_REQUEST, "the request that opens a session can't acknowledge")
-            self._is_first = True
-            self._end_old_session()
             self.session = sessions.open(
                 self.group, self.member, (place for place, _ in named), self.connection
             )
@@ -152,14 +148,6 @@ class ShareFetchSlot(Slot):
             after()
         else:
             safe.add_done_callback(lambda done: self._saved(done, after))
-
-    def _end_old_session(self) -> None:
-        """A member that opens a session again has lost the old one: what it held is given back."""
-        share = self.connection.node.share_delivery
-        try:
-            share.release(share.sessions.find(self.group, self.member))
-        except RequestRefused:
-            return
 
     def _saved(self, safe: asyncio.Future[None], after: Any) -> None:
         failure = safe.exception() if not safe.cancelled() else RequestRefused(KAFKA_STORAGE_ERROR, "")
@@ -371,6 +359,12 @@ class ShareFetchSlot(Slot):
             self.correlation_id, share_fetch_answer(error, message, lock_ms, topics), tags=True
         )
         self.resolve(parts, size)
+        meter = self.connection.fetch_meter
+        if meter is not None:
+            now = self.connection.node.clock.monotonic()
+            meter.count(size, now)
+            if (wait := meter.wait(now)) > 0:
+                self.connection.mute(wait)
 
     def abandon(self) -> None:
         self._is_done = True

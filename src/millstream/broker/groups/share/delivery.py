@@ -29,7 +29,7 @@ from millstream.broker.groups.share.share_partition import Acknowledgement, Coun
 from millstream.core.clock import Clock
 from millstream.core.errors import CatalogueFailed, LogError, RequestRefused
 from millstream.core.group_config import GroupConfig, auto_offset_reset
-from millstream.core.kafka_errors import NON_EMPTY_GROUP, UNKNOWN_TOPIC_OR_PARTITION
+from millstream.core.kafka_errors import UNKNOWN_TOPIC_OR_PARTITION
 from millstream.log.partition import PartitionLog
 
 _log = logging.getLogger(__name__)
@@ -336,8 +336,7 @@ class ShareDelivery:
         return ShareOffsets(share.start_offset, log.leader_epoch, share.lag(log.written_offset))
 
     async def alter(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """Let a group begin at these offsets. It must have no members. Raises RequestRefused."""
-        self._check_unused(group)
+        """Let a group that has no members begin at these offsets. Raises CatalogueFailed."""
         self._forget_places(group, offsets)  # so that what they were is not saved again
         await self._states.save(
             {(group, *place): SavedShare(offset, b"") for place, offset in offsets.items()}
@@ -345,9 +344,8 @@ class ShareDelivery:
         self._forget_places(group, offsets)
 
     async def delete(self, group: str, places: Iterable[Place]) -> None:
-        """Let a group begin in these partitions as in new ones. It must have no members. Raises
-        RequestRefused."""
-        self._check_unused(group)
+        """Let a group that has no members begin in these partitions as in new ones. Raises
+        CatalogueFailed."""
         gone = list(places)
         self._forget_places(group, gone)
         await self._states.delete((group, *place) for place in gone)
@@ -356,11 +354,6 @@ class ShareDelivery:
     def forget_group(self, group: str) -> None:
         """A group is about to be deleted. What is saved of it is deleted with it."""
         self._forget(self.of_group(group))
-
-    def _check_unused(self, group: str) -> None:
-        held = (o.share for o in self.of_group(group) if o.share is not None)
-        if any(run.owner for share in held for run in share.runs):
-            raise RequestRefused(NON_EMPTY_GROUP, f"members of group {group} still hold records")
 
     def _forget_places(self, group: str, places: Iterable[Place]) -> None:
         known = self._groups.get(group, {})

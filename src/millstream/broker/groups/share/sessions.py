@@ -3,7 +3,8 @@
 Rules:
 
 1. A session belongs to one member of one group, and ends with the connection that opened it.
-2. Epoch 0 opens a session with the request's partitions, in place of the member's old one.
+2. Epoch 0 opens a session with the request's partitions, in place of the member's old one. What the member
+   holds stays its own.
 3. Epoch -1 ends it. What the member holds is given back.
 4. Any other epoch must be the one that the session expects next. ShareFetch and ShareAcknowledge share it.
 5. A partition that a request names joins the session, also if it is named only to acknowledge.
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable
 
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
+    INVALID_REQUEST,
     INVALID_SHARE_SESSION_EPOCH,
     SHARE_SESSION_LIMIT_REACHED,
     SHARE_SESSION_NOT_FOUND,
@@ -25,6 +27,7 @@ from millstream.core.kafka_errors import (
 
 FIRST_EPOCH = 0
 LAST_EPOCH = -1
+MOST_PARTITIONS = 100_000
 _MAX_EPOCH = 2**31 - 1
 
 Place = tuple[bytes, int]  # topic id, partition
@@ -44,10 +47,13 @@ class ShareSession:
         self.partitions = dict.fromkeys(partitions, True)
 
     def change(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
+        """Raises RequestRefused if the session grows too large. Its client can only open a new one."""
         for place in added:
             self.partitions.setdefault(place, True)
         for place in forgotten:
             self.partitions.pop(place, None)
+        if len(self.partitions) > MOST_PARTITIONS:
+            raise RequestRefused(INVALID_REQUEST, f"a session has at most {MOST_PARTITIONS} partitions")
 
     def rotated(self) -> list[Place]:
         """The partitions, beginning with another one at each request, so that none starves."""
