@@ -1,8 +1,7 @@
 """Runs the share groups: connects the members of each to the catalogue, to time and to their clients.
 
-Responses that depend on a change leave when the change is saved (``broker.groups.group_saver``). Unlike
-groups of the other kinds, a share group never takes the place of one of another kind, nor the reverse: that
-one has to be deleted first.
+Responses that depend on a change leave when the change is saved (``broker.groups.group_saver``). A share
+group never takes the place of a group of another kind, nor the reverse: that group has to be deleted first.
 """
 
 from __future__ import annotations
