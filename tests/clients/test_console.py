@@ -91,5 +91,5 @@ def test_what_a_broker_does_not_tell_is_said_and_not_made_up(http: httpx.Client)
     for node in told["brokers"]:
         at = f"{node['host']}:{node['port']}"
         known = any(disk["broker"] == at for disk in told["disks"])
-        assert known or "not told by this broker" in page
-    assert (told["bytes"] is None) == ("size not told" in page)
+        assert known or "not reported by this broker" in page
+    assert (told["bytes"] is None) == ("size unknown" in page)

@@ -67,7 +67,7 @@ def test_the_overview_knows_the_cluster_and_its_disk(page: Page, console: Consol
     page.get_by_text("All is well.").wait_for()
     row = page.locator("tr", has_text=kafka)
     row.get_by_text(re.compile(r"[kMGT]B$")).wait_for()  # since Kafka 3.3 it tells what is free
-    assert page.get_by_text("not told by this broker").count() == 0
+    assert page.get_by_text("not reported by this broker").count() == 0
     page.locator(".figure", has_text="Pipelines").get_by_text("running, of 1").wait_for()
     keep(page, "kafka-overview-day")
 
