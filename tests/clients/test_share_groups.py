@@ -47,9 +47,11 @@ def test_two_members_of_librdkafka_share_single_records(address: str, topic: str
         consumer = share_consumer(address, topic)
         try:
             while sum(seen.values()) < COUNT:
-                for message in consumer.poll(timeout=0.2):
-                    with lock:
-                        seen[message.value().decode()] += 1
+                messages = list(consumer.poll(timeout=0.2))
+                # Otherwise they would be accepted by the next poll, and given back by close.
+                consumer.commit_sync()
+                with lock:
+                    seen.update(message.value().decode() for message in messages)
         finally:
             consumer.close()
 
