@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import AcknowledgeType, ShareConsumer
+from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 
 from tests.support.command import CommandLine
 from tests.support.pair import leader_and_standby, wait_until_whole
@@ -103,6 +103,38 @@ def test_other_clients_share_release_reject_and_renew(address: str, topic: str, 
         str(number) for number in range(0, COUNT, 10)
     }
     assert {line["delivery"] for line in found} == {1, 2}
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_aborted_records_are_left_out_where_the_group_says_so(address: str, name: str, level: str) -> None:
+    create_topic(address, name, 1)
+    reset = {"share.auto.offset.reset": "earliest", "share.isolation.level": level}
+    set_group_settings(address, name, reset)
+    producer = Producer({"bootstrap.servers": address, "transactional.id": name})
+    producer.init_transactions(60)
+    for number in range(20):
+        producer.begin_transaction()
+        producer.produce(name, str(number).encode(), partition=0)
+        producer.flush(60)
+        if number % 2:
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+    step = 2 if level == "read_committed" else 1
+    expected = {str(number) for number in range(0, 20, step)}
+    seen: set[str] = set()
+    consumer = share_consumer(address, name)
+
+    def work() -> bool:
+        seen.update(message.value().decode() for message in consumer.poll(timeout=0.2))
+        consumer.commit_sync()
+        return len(seen) >= len(expected)
+
+    try:
+        wait_for(work)
+    finally:
+        consumer.close()
+    assert seen == expected
 
 
 def test_the_example_of_the_guide_runs(address: str, tmp_path: Path) -> None:
