@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from confluent_kafka import AcknowledgeType, ShareConsumer
 from tests.support.command import CommandLine
 from tests.support.pair import leader_and_standby, wait_until_whole
 from tests.support.programs import FRANZ, JAVA, Program, ProgramUnavailable
-from tests.support.serve import ServeProcess
 from tests.support.topics import create_topic, produce, set_group_settings, values
 from tests.support.waiting import wait_for
 
@@ -24,19 +22,13 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "share-groups.
 COUNT = 400
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    with ServeProcess(tmp_path_factory.mktemp("share") / "data") as broker:
-        yield broker
-
-
 @pytest.fixture
-def topic(broker: ServeProcess, name: str) -> str:
+def topic(address: str, name: str) -> str:
     """A topic of two partitions with records, and a share group of the same name that reads all of them."""
-    create_topic(broker.address, name)
-    set_group_settings(broker.address, name, {"share.auto.offset.reset": "earliest"})
+    create_topic(address, name)
+    set_group_settings(address, name, {"share.auto.offset.reset": "earliest"})
     for partition in range(2):
-        produce(broker.address, name, values(*range(partition, COUNT, 2)), partition)
+        produce(address, name, values(*range(partition, COUNT, 2)), partition)
     return name
 
 
@@ -47,17 +39,19 @@ def share_consumer(address: str, group: str, **settings: object) -> ShareConsume
     return consumer
 
 
-def test_two_members_of_librdkafka_share_single_records(broker: ServeProcess, topic: str) -> None:
+def test_two_members_of_librdkafka_share_single_records(address: str, topic: str) -> None:
     seen: Counter[str] = Counter()
     lock = threading.Lock()
 
     def work() -> None:
-        consumer = share_consumer(broker.address, topic)
+        consumer = share_consumer(address, topic)
         try:
             while sum(seen.values()) < COUNT:
-                for message in consumer.poll(timeout=0.2):
-                    with lock:
-                        seen[message.value().decode()] += 1
+                messages = list(consumer.poll(timeout=0.2))
+                # Otherwise they would be accepted by the next poll, and given back by close.
+                consumer.commit_sync()
+                with lock:
+                    seen.update(message.value().decode() for message in messages)
         finally:
             consumer.close()
 
@@ -69,8 +63,8 @@ def test_two_members_of_librdkafka_share_single_records(broker: ServeProcess, to
     assert seen == Counter(str(number) for number in range(COUNT))
 
 
-def test_librdkafka_releases_and_rejects(broker: ServeProcess, topic: str) -> None:
-    consumer = share_consumer(broker.address, topic, share_acknowledgement_mode="explicit")
+def test_librdkafka_releases_and_rejects(address: str, topic: str) -> None:
+    consumer = share_consumer(address, topic, share_acknowledgement_mode="explicit")
     counts: Counter[str] = Counter()
     finished: set[str] = set()
 
@@ -97,12 +91,10 @@ def test_librdkafka_releases_and_rejects(broker: ServeProcess, topic: str) -> No
 
 
 @pytest.mark.parametrize("program", [JAVA, FRANZ], ids=lambda program: program.name)
-def test_other_clients_share_release_reject_and_renew(
-    broker: ServeProcess, topic: str, program: Program
-) -> None:
+def test_other_clients_share_release_reject_and_renew(address: str, topic: str, program: Program) -> None:
     """The program releases each tenth record once, renews each eleventh, and accepts the rest."""
     try:
-        found = program.ask(broker.address, "share", topic, topic, COUNT, timeout=180)
+        found = program.ask(address, "share", topic, topic, COUNT, timeout=180)
     except ProgramUnavailable as reason:
         pytest.skip(str(reason))
     deliveries = Counter(line["value"] for line in found)
@@ -113,12 +105,12 @@ def test_other_clients_share_release_reject_and_renew(
     assert {line["delivery"] for line in found} == {1, 2}
 
 
-def test_the_example_of_the_guide_runs(broker: ServeProcess, tmp_path: Path) -> None:
+def test_the_example_of_the_guide_runs(address: str, tmp_path: Path) -> None:
     worker, beginning = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    create_topic(broker.address, "mails")
-    produce(broker.address, "mails", values("to ada", "to bob"))
+    create_topic(address, "mails")
+    produce(address, "mails", values("to ada", "to bob"))
     for name, code in (("begin.py", beginning), ("worker.py", worker)):
-        (tmp_path / name).write_text(code.replace("127.0.0.1:9092", broker.address))
+        (tmp_path / name).write_text(code.replace("127.0.0.1:9092", address))
     subprocess.run([sys.executable, tmp_path / "begin.py"], check=True, timeout=60)
     with subprocess.Popen(
         [sys.executable, "-u", tmp_path / "worker.py"], stdout=subprocess.PIPE, text=True

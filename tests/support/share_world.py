@@ -262,11 +262,23 @@ class ShareWorld:
         self.unsaved.clear()
 
     def crash(self) -> None:
+        """kill -9, or now and then a power failure, with which the log loses its end."""
+        if self.log and self.random.random() < 0.3:
+            self.lose_end()
         start, state = self.saved
         self.partition = restored(start, state, self.settings, log_start=self.log_start, log_end=self.log_end)
         self.model = {at: record.copy() for at, record in self.saved_model.items()}
         self.forget_before_start()
         self.unsaved.clear()
+        self.saved = (self.partition.start_offset, to_bytes(self.partition))  # as at every start
+
+    def lose_end(self) -> None:
+        """New records get the offsets of those that are lost."""
+        del self.log[-self.random.randint(1, 3) :]
+        self.log_end = max(self.log[-1].last + 1 if self.log else 0, self.log_start)
+        for known in (self.model, self.saved_model, self.fates):
+            for at in [at for at in known if at >= self.log_end]:
+                del known[at]
 
     def trim(self) -> None:
         if self.log_end > self.log_start and self.random.random() < 0.3:

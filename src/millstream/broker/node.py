@@ -124,6 +124,8 @@ class Node:
         self.config = self._with_overrides(self.catalogue.broker_overrides, self.catalogue.cluster_overrides)
         self.transactions.set_config(self.config)
         self._open_groups()
+        if not config.follow:
+            self.share_delivery.cut_to_logs()
         self.backpressure = Backpressure(
             self.catalogue, lambda group, topic: self.coordinator.is_reading(group, topic), clock
         )

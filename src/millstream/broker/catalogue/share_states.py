@@ -58,6 +58,16 @@ class ShareStates:
 
         return self._database.write(write, remember)
 
+    def replace_now(self, states: Mapping[ShareKey, SavedShare]) -> None:
+        """Replace states before anything else is written."""
+        self._database.run_now(
+            "UPDATE share_partitions SET start_offset = ?, runs = ? "
+            'WHERE "group" = ? AND topic_id = ? AND partition = ?',
+            [(*state, *key) for key, state in states.items()],
+        )
+        for (group, topic_id, partition), state in states.items():
+            self._states[group][topic_id, partition] = state
+
     def delete(self, keys: Iterable[ShareKey]) -> asyncio.Future[None]:
         """Forget these partitions: their groups begin in them as in new ones."""
         rows = list(keys)

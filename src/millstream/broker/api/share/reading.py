@@ -71,7 +71,7 @@ def _headers(records: Records) -> Iterator[tuple[BatchHeader, int]]:
                 return
         header = read_header(window, at)
         position += header.size
-        if position > records.size:
+        if position > records.size or header.size < HEADER_SIZE:
             return
         yield header, position
 

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from millstream.broker.catalogue.share_states import SavedShare, ShareKey, ShareStates
 from millstream.broker.groups.schedule import Schedule
-from millstream.broker.groups.share.saved_state import restored, to_bytes
+from millstream.broker.groups.share.saved_state import end_of, restored, to_bytes
 from millstream.broker.groups.share.sessions import Place, ShareSession, ShareSessions
 from millstream.broker.groups.share.share_partition import Acknowledgement, Counts, SharePartition
 from millstream.core.clock import Clock
@@ -106,6 +106,28 @@ class ShareDelivery:
         self._opening: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    def cut_to_logs(self) -> None:
+        """Forget what is saved of records that logs have lost (``saved_state.restored``). Only at startup:
+        later, other records may have their offsets."""
+        cut: dict[ShareKey, SavedShare] = {}
+        for group, place in self.begun():
+            saved, log = self._states.of(group)[place], self._logs.log_of(*place)
+            if log is None or log.offline is not None or end_of(*saved) <= log.written_offset:
+                continue
+            left = self._restored(group, saved, log)
+            cut[group, *place] = SavedShare(left.start_offset, to_bytes(left))
+        self._states.replace_now(cut)
+
+    def _restored(self, group: str, saved: SavedShare, log: PartitionLog) -> SharePartition:
+        return restored(
+            saved.start_offset,
+            saved.runs,
+            self.settings_of(group),
+            self.counts,
+            log_start=log.log_start_offset,
+            log_end=log.written_offset,
+        )
+
     # Share partitions
 
     def find(self, group: str, place: Place) -> ShareLog | None:
@@ -132,14 +154,7 @@ class ShareDelivery:
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
         else:
-            opened.share = restored(
-                saved.start_offset,
-                saved.runs,
-                self.settings_of(group),
-                self.counts,
-                log_start=log.log_start_offset,
-                log_end=log.written_offset,
-            )
+            opened.share = self._restored(group, saved, log)
             opened.saved = opened.share.revision
         return opened
 

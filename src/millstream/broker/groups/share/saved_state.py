@@ -57,6 +57,16 @@ def _merged(partition: SharePartition) -> Iterator[tuple[int, int, int, bytearra
         yield fresh, AVAILABLE, 0, None
 
 
+def end_of(start_offset: int, state: bytes) -> int:
+    """The end of the saved records."""
+    position, offset = 0, start_offset
+    while position < len(state):
+        size, kind, _ = _RUN.unpack_from(state, position)
+        position += _RUN.size + (size if kind == MIXED else 0)
+        offset += size
+    return offset
+
+
 def restored(
     start_offset: int,
     state: bytes,

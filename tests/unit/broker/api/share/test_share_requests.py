@@ -10,10 +10,22 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.groups.share.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from millstream.broker.catalogue.share_states import SavedShare
+from millstream.broker.groups.share.saved_state import to_bytes
+from millstream.broker.groups.share.share_partition import (
+    ACCEPT,
+    GAP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Acknowledgement,
+    LogBatch,
+    SharePartition,
+)
 from millstream.broker.server import Server
 from millstream.core.clock import ManualClock
 from millstream.core.config import BrokerConfig
+from millstream.core.group_config import GroupConfig
 from millstream.core.kafka_errors import (
     GROUP_ID_NOT_FOUND,
     INVALID_RECORD_STATE,
@@ -524,3 +536,27 @@ def test_metrics_say_what_happened() -> None:
         assert server.node.share_delivery.counts.timed_out == 1
 
     with_server(steps, clock=clock)
+
+
+def test_a_log_that_lost_its_end_gives_its_new_records_to_somebody(tmp_path: Path) -> None:
+    """After a power failure the state may know of records that the log has lost. Their offsets are used
+    again, also before the group asks for them."""
+    config = dataclasses.replace(BrokerConfig(), data=str(tmp_path / "data"))
+
+    async def before(server: Server, connect: Connect) -> None:
+        await begin(server)
+        await append_plain(server, b"a", b"b")
+        lost = SharePartition(0, GroupConfig())
+        lost.acquire("m", 0, [LogBatch(0, 0), LogBatch(1, 9)], 0.0, max_records=10)
+        lost.acknowledge("m", [Acknowledgement(1, 9, bytes((ACCEPT,)))], 0.0)
+        key = ("g", server.node.catalogue.topics["t"].id.bytes, 0)
+        await server.node.catalogue.share_states.save({key: SavedShare(0, to_bytes(lost))})
+
+    async def after(server: Server, connect: Connect) -> None:
+        server.node.coordinator.share.create("g")
+        await append_plain(server, b"c", b"d")
+        one = await joined(server, connect)
+        assert acquired(await one.fetches()) == [(0, 0, 1), (2, 3, 1)]
+
+    with_server(before, config=config)
+    with_server(after, config=config, topics={})
