@@ -302,6 +302,8 @@ def test_a_share_group_is_shown_moved_and_deleted(browser: Browser, console: Con
         page.goto(f"{console.url}/groups/mailing")
         page.get_by_role("columnheader", name="Start").wait_for()
         page.get_by_text("10 records unfinished").wait_for()
+        page.goto(f"{console.url}/groups?search=mailing")
+        page.get_by_title("A share group").wait_for()
     assert httpx.post(f"{url}/reset", json={"to": "start"}).json()["partitions"][0]["old"] == end - 10
     assert admin.share_offsets("mailing")[place].start == 0
     assert httpx.delete(f"{url}/offsets?topic=payments").status_code == 204

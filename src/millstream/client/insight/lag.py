@@ -75,6 +75,8 @@ class Lag:
 
     @property
     def lost(self) -> int:
+        if self.unfinished is not None:
+            return 0  # Kafka tells the start offset late: what is before it may all be finished
         is_known = self.committed is not None and self.bounds is not UNKNOWN
         return max(0, self.bounds.start - self.committed) if is_known else 0  # type: ignore[operator]
 
