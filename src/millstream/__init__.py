@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from millstream.embedded import Broker
     from millstream.pipeline.dsl.pattern_steps import no, step
     from millstream.pipeline.dsl.processors import Processor
-    from millstream.pipeline.dsl.topology import Topology
     from millstream.pipeline.dsl.windows.python_aggregates import aggregate
+    from millstream.pipeline.topology import Topology
 
 # Loaded on first use: a broker should not pay for Spark, nor a pipeline for a broker.
 _PUBLIC = {
     "Broker": "millstream.embedded",
     "Processor": "millstream.pipeline.dsl.processors",
-    "Topology": "millstream.pipeline.dsl.topology",
+    "Topology": "millstream.pipeline.topology",
     "aggregate": "millstream.pipeline.dsl.windows.python_aggregates",
     "no": "millstream.pipeline.dsl.pattern_steps",
     "step": "millstream.pipeline.dsl.pattern_steps",

@@ -15,6 +15,8 @@ NAMES: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "Windows": ("millstream.pipeline.dsl.streams", ("Window",)),
     "Tables": ("millstream.pipeline.dsl.streams", ("Table",)),
     "Steps of a pattern": ("millstream.pipeline.dsl.pattern_steps", ("Step",)),
+    "Jobs of a program": ("millstream.pipeline.run.handle", ("JobHandle", "JobStatus")),
+    "What jobs did": ("millstream.pipeline.run.reporting.totals", ("JobProgress", "JobSummary")),
     "Testing pipelines": ("millstream.testing", ("Driver", "Record")),
     "Spark": ("millstream.pipeline", ("register",)),
     "Following views": ("millstream.views.watching", ("watch", "Watcher")),
@@ -23,7 +25,10 @@ NAMES: dict[str, tuple[str, tuple[str, ...] | None]] = {
 }
 
 # Classes whose objects a program is given and does not construct.
-_HANDED = {"Stream", "Source", "Window", "Table", "Step", "Record", "Reading", "Transaction"}
+_HANDED = {
+    *("Stream", "Source", "Window", "Table", "Step", "Record", "Reading", "Transaction"),
+    *("JobHandle", "JobStatus", "JobProgress", "JobSummary"),
+}
 _ABOUT = """\
 The public API of `import millstream` and its public modules. Names that begin with an underscore, and
 modules not listed here, may change without notice."""
@@ -52,7 +57,7 @@ def _described(path: str, thing: Any) -> Iterator[str]:
     yield _prose(thing)
     if inspect.isclass(thing):
         if name not in _HANDED:
-            yield _prose(vars(thing).get("__init__"))
+            yield next((text for part in _parts(thing) if (text := _prose(vars(part).get("__init__")))), "")
         for member, value in _public_members(thing):
             if isinstance(value, property):
                 yield f"#### {name}.{member}"
@@ -66,11 +71,17 @@ def _public_members(cls: type) -> Iterator[tuple[str, Any]]:
     """Methods and properties with a docstring, in the order of the source. Those without one are meant for
     other modules of millstream.
     """
-    for name, value in vars(cls).items():
-        inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-        is_member = inspect.isfunction(inner) or isinstance(inner, property)
-        if is_member and not name.startswith("_") and inner.__doc__:
-            yield name, inner
+    for part in _parts(cls):
+        for name, value in vars(part).items():
+            inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+            is_member = inspect.isfunction(inner) or isinstance(inner, property)
+            if is_member and not name.startswith("_") and inner.__doc__:
+                yield name, inner
+
+
+def _parts(cls: type) -> list[type]:
+    """The class, and before it the one of the same name that it extends."""
+    return [one for one in reversed(cls.__mro__) if one.__name__ == cls.__name__]
 
 
 def _signature(name: str, thing: Any) -> str:

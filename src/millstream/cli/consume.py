@@ -23,11 +23,11 @@ from millstream.core.errors import ConfigError, DataLoss
 from millstream.core.units import count
 
 if TYPE_CHECKING:
-    from millstream.cli.terminal.signals import Interrupts
     from millstream.client.librdkafka.consume import BatchConsumer, Gap, GroupConsumer
     from millstream.client.protocol.unreadable import Unreadable
     from millstream.client.text.position import Range
     from millstream.client.text.template import Template
+    from millstream.core.interrupts import Interrupts
 
 app = App()
 
@@ -241,7 +241,7 @@ def _say_gap(gap: Gap) -> None:
 
 def _print(reader: BatchConsumer, shape: Template | Decoding, number: int | None) -> int:
     """Write records until there are enough, the range is read, the user interrupts or the output closes."""
-    from millstream.cli.terminal.signals import Interrupts
+    from millstream.core.interrupts import Interrupts
 
     out = sys.stdout.fileno()
     # A terminal must not obey control characters in records. Files and pipes get the bytes unchanged.

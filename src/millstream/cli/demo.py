@@ -18,7 +18,7 @@ from millstream.core.units import DurationError, duration_ms
 
 if TYPE_CHECKING:
     from millstream.cli.stage.demo_scene import Alerts, Payments
-    from millstream.cli.terminal.signals import Interrupts
+    from millstream.core.interrupts import Interrupts
 
 app = App()
 
@@ -58,7 +58,7 @@ def demo(
     Meanwhile the console shows everything in the browser, at the printed address. At the end, what was found
     is compared with what was planted.
     """
-    from millstream.cli.terminal.signals import Interrupts
+    from millstream.core.interrupts import Interrupts
 
     try:
         seconds = duration_ms(for_) / 1000

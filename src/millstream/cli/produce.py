@@ -20,8 +20,9 @@ from millstream.core.errors import ConfigError, MillstreamError, RequestFailed
 from millstream.core.units import count
 
 if TYPE_CHECKING:
-    from millstream.cli.terminal.signals import Input, Interrupts
+    from millstream.cli.terminal.input import Input
     from millstream.client.librdkafka.produce import RecordSender
+    from millstream.core.interrupts import Interrupts
 
 app = App()
 
@@ -190,9 +191,10 @@ def produce(
     Memory use is bounded, however large the input. At the end, or on Ctrl-C, the command waits for
     acknowledgements and prints how many records were delivered. The exit code is 1 if any was not.
     """
-    from millstream.cli.terminal.signals import Input, Interrupts
+    from millstream.cli.terminal.input import Input
     from millstream.client.librdkafka.produce import RecordSender, send_all
     from millstream.client.text.lines import batches_of_records
+    from millstream.core.interrupts import Interrupts
 
     if format is not RecordFormat.LINES and key_separator is not None:
         raise ConfigError("--key-separator requires --format lines")

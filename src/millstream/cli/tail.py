@@ -122,8 +122,8 @@ def tail(
     does not match the format is kept, with the reason. Ctrl-C ends the command cleanly, and the next start
     continues from there.
     """
-    from millstream.cli.terminal.signals import Interrupts
     from millstream.core.clock import SystemClock
+    from millstream.core.interrupts import Interrupts
     from millstream.integration.files.parse import parser
     from millstream.integration.files.tail import Tail, default_name
 

@@ -269,7 +269,7 @@ def prepare(
     time-out, and waits for `millstream txn commit` or `abort`. Until then, readers of committed records can't
     read past it.
     """
-    from millstream.cli.terminal.signals import Input
+    from millstream.cli.terminal.input import Input
     from millstream.client.text.lines import blocks_of_lines, line_parser
     from millstream.client.two_phase import TwoPhase
 

@@ -167,7 +167,7 @@ def watch(
     further behind says so and prints all rows again. If the database goes away, the command waits for it.
     Ctrl-C or `| head` ends it.
     """
-    from millstream.cli.terminal.signals import Interrupts
+    from millstream.core.interrupts import Interrupts
     from millstream.views.watching import Watcher
 
     if from_start and from_now:

@@ -2,7 +2,8 @@
 may import ``client``, ``records``, ``registry``, ``views``, ``jobs`` and what is below them; ``testing``,
 ``examples``, ``console`` and ``cli`` may import it. It needs the ``spark`` extra. Start reading at ``dsl``
 (what a pipeline declares), ``planning`` (the Spark queries made of it), ``spark`` and ``run`` (one job at
-work), and ``kernel`` (time, state and order beyond what Spark has).
+work), and ``kernel`` (time, state and order beyond what Spark has). ``topology`` is the class that users
+import: a declared topology that can be run and drawn.
 """
 
 from __future__ import annotations

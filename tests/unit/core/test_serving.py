@@ -12,7 +12,7 @@ from millstream.core import serving
 
 serving._LONGEST = 1.0
 
-class Stuck(serving.Served):
+class Stuck(serving.ServedApplication):
     @contextlib.asynccontextmanager
     async def application(self):
         # A thread that Python waits for at the end of the process, in a call that never comes back.

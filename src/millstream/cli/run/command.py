@@ -35,7 +35,7 @@ from millstream.cli.run.options import (
     milliseconds,
     position,
 )
-from millstream.cli.run.progress import ProgressFormat, ProgressOption, Totals
+from millstream.cli.run.progress import Printer, ProgressFormat, ProgressOption
 from millstream.cli.run.restart import MaxRestartsOption, Restart, RestartOption, Restarts
 from millstream.cli.terminal.help import App, examples
 from millstream.cli.terminal.options import connected, pairs
@@ -108,7 +108,7 @@ def run(
 
     from millstream.cli.run.running import run_job, run_watched
     from millstream.pipeline.dsl.load import load_topology
-    from millstream.pipeline.run.launch import Engine
+    from millstream.pipeline.run.engine import Engine
     from millstream.pipeline.run.reporting.status_writer import StatusWriter
     from millstream.pipeline.run.settings import JobSettings
     from millstream.pipeline.run.shadow_copy import write_elsewhere
@@ -124,7 +124,7 @@ def run(
         restarts=restart is not Restart.NEVER,
     )
     mode.check()
-    totals = Totals(progress)
+    printer = Printer(progress)
     settings = JobSettings(
         connection,
         checkpoint or "",
@@ -137,7 +137,7 @@ def run(
         start=None if from_ is None else position(from_),
         reset=tuple(reset_operator or ()),
         skip_lost=skip_lost,
-        on_progress=totals.show,
+        on_progress=printer.show,
         on_trouble=note,
     )
     engine = Engine(master, pairs(spark or (), "--spark"), ui)
@@ -158,5 +158,12 @@ def run(
         return run_watched(Path(pipeline), load, settings, engine, status)
     restarts = None if restart is Restart.NEVER else Restarts(max_restarts)
     return run_job(
-        load(), settings, engine, status, totals, rebuild=rebuild, finish=not leave_open, restarts=restarts
+        load(),
+        settings,
+        engine,
+        status,
+        on_rebuild=printer.show,
+        rebuild=rebuild,
+        finish=not leave_open,
+        restarts=restarts,
     )

@@ -30,24 +30,14 @@ ProgressOption = Annotated[
 ]
 
 
-class Totals:
-    """Prints every batch that read or wrote something, and adds up the totals."""
+class Printer:
+    """Prints every batch that read or wrote something."""
 
     def __init__(self, shown: ProgressFormat = ProgressFormat.LINE) -> None:
-        self.batches = self.rows = self.rejected = 0
         self._shown = shown
         self._out = sys.stdout  # kept, because sys.stdout is redirected to standard error later (JSON)
 
-    def again(self) -> Totals:
-        """A new one that counts from zero and prints to the same place."""
-        other = Totals(self._shown)
-        other._out = self._out
-        return other
-
     def show(self, progress: BatchProgress) -> None:
-        self.batches += 1
-        self.rows += progress.rows_in
-        self.rejected += progress.rejected
         if not progress.rows_in and not any(progress.rows_out.values()):
             return
         if self._shown is ProgressFormat.JSON:

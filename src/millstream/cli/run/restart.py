@@ -14,7 +14,7 @@ from millstream.core.errors import ConfigError, DataLoss, MillstreamError, Topol
 from millstream.core.units import count
 
 if TYPE_CHECKING:
-    from millstream.cli.terminal.signals import Interrupts
+    from millstream.core.interrupts import Interrupts
 
 _FIRST_S, _LONGEST_S = 1.0, 60.0
 _SETTLED_S = 600.0  # a job that ran this long had recovered from its earlier failure

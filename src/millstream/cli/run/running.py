@@ -10,18 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.cli.run.progress import Totals
 from millstream.cli.run.restart import Restarts, restarting
 from millstream.cli.run.watch import Watched
 from millstream.cli.terminal.output import note
-from millstream.cli.terminal.signals import Interrupts
-from millstream.core.units import count
-from millstream.pipeline.run.launch import Engine, Launch
-from millstream.pipeline.spark.jvm import end_engine, noticing_its_end
+from millstream.core.interrupts import Interrupts
+from millstream.pipeline.run.engine import Engine
+from millstream.pipeline.run.launch import Launch
 
 if TYPE_CHECKING:
     from millstream.pipeline.dsl.topology import Topology
     from millstream.pipeline.run.job import Job
+    from millstream.pipeline.run.reporting.progress import BatchProgress
     from millstream.pipeline.run.reporting.status_writer import StatusWriter
     from millstream.pipeline.run.settings import JobSettings
 
@@ -34,8 +33,8 @@ def run_job(
     settings: JobSettings,
     engine: Engine,
     status: Callable[[], StatusWriter | None],
-    totals: Totals,
     *,
+    on_rebuild: Callable[[BatchProgress], None],
     rebuild: bool,
     finish: bool,
     restarts: Restarts | None,
@@ -43,9 +42,6 @@ def run_job(
     """Run a job until it ends or the user interrupts it, with restarts if there are any. Returns the exit
     code.
     """
-    for warning in flow.check():
-        note(warning)
-    settings = replace(settings, checkpoint=settings.checkpoint or f".millstream/{flow.name}")
     with Interrupts() as interrupts:
 
         def stop(job: Job) -> None:
@@ -62,30 +58,19 @@ def run_job(
             note=note,
             status=status,
             rebuild=rebuild,
-            on_rebuild=totals.again().show,
+            on_rebuild=on_rebuild,
             finish=finish,
         )
 
         def once() -> int:
-            unkeyed = launch.run()
-            if unkeyed is None:
+            if not launch.run():
                 return 130
-            say(f"{flow.name} ended: {_sum(totals, unkeyed)}")
+            say(f"{flow.name} ended: {launch.totals.progress()}")
             return 0
 
         if restarts is None:
             return once()
         return restarting(once, restarts, interrupts, ran=lambda: launch.ran)
-
-
-def _sum(totals: Totals, unkeyed: int) -> str:
-    batches = "batch" if totals.batches == 1 else "batches"
-    text = f"{count(totals.rows, 'record')} in {totals.batches:,} {batches}"
-    if totals.rejected:
-        text += f", {totals.rejected:,} rejected"
-    if unkeyed:
-        text += f", {count(unkeyed, 'row')} without a key left out of the views"
-    return text
 
 
 def run_watched(
@@ -104,14 +89,9 @@ def run_watched(
 
     watched = Watched(path, load, scratch, home)
     with Interrupts() as interrupts, writer or nullcontext():
-        session = _at_terminal(engine, interrupts).start(home.name, home, _WHATEVER_IS_WATCHED)
-        if session is None:
-            return 130
-        try:
-            with noticing_its_end(home / "spark.log"):
-                return watched.run(session, interrupts)
-        finally:
-            end_engine(session)
+        spark = _at_terminal(engine, interrupts)
+        with spark.session(home.name, home, _WHATEVER_IS_WATCHED) as session:
+            return 130 if session is None else watched.run(session, interrupts)
 
 
 def _at_terminal(engine: Engine, interrupts: Interrupts) -> Engine:

@@ -22,7 +22,7 @@ from millstream.pipeline.dsl.load import user_modules
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millstream.cli.terminal.signals import Interrupts
+    from millstream.core.interrupts import Interrupts
     from millstream.pipeline.dsl.topology import Topology
     from millstream.pipeline.run.job import Job
     from millstream.pipeline.run.settings import JobSettings

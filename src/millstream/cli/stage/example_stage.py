@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.cli.stage.example_panel import ExamplePicture, display, ending
 from millstream.cli.stage.stage import Stage, StoppedByUser, remove
-from millstream.cli.terminal.signals import Interrupts
 from millstream.client.connect import Connection
 from millstream.client.librdkafka.admin import Admin
 from millstream.client.librdkafka.consume import PartitionReader
 from millstream.client.librdkafka.produce import send_one
 from millstream.client.text.lines import Outgoing
 from millstream.core.errors import ConfigError
+from millstream.core.interrupts import Interrupts
 from millstream.examples.example import Example, Score
 from millstream.examples.feed import Feed, now_ms
 from millstream.jobs.report import TOPIC as STATUS_TOPIC

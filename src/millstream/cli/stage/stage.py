@@ -19,8 +19,8 @@ from millstream.cli.stage.panel import Picture, Screen
 from millstream.core.errors import MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.cli.terminal.signals import Interrupts
     from millstream.client.connect import Connection
+    from millstream.core.interrupts import Interrupts
     from millstream.pipeline.dsl.topology import Topology
     from millstream.pipeline.run.job import Job
     from millstream.pipeline.run.reporting.progress import BatchProgress

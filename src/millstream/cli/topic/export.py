@@ -89,8 +89,8 @@ def export(
     """
     from functools import partial
 
-    from millstream.cli.terminal.signals import Interrupts
     from millstream.client.text.position import parse_duration_ms
+    from millstream.core.interrupts import Interrupts
     from millstream.integration.files.export import Export
     from millstream.integration.files.formats import Lines, Parquet
     from millstream.integration.files.store import open_store

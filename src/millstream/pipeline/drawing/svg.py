@@ -15,18 +15,25 @@ _CHARACTER, _LINE, _PADDING, _GAP, _BETWEEN, _MARGIN = 7.3, 17.0, 12.0, 28.0, 52
 _TEXT_WIDTH, _LIVE_WIDTH = 40, 27
 _LIVE_LINES = 5
 _NOTE_WIDTH = 24  # at least, so that a box does not change its size with every digit
+# Every rule is for this picture alone: a notebook puts it in a page with other pictures.
 _STYLE = """
-  text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #445; }
-  text.title { font-weight: 700; fill: #112; }
-  rect, path.shape { fill: #f5f7fb; stroke: #667; stroke-width: 1.2; }
-  .topic rect { fill: #e4f0ff; stroke: #2b6cb0; } .view rect { fill: #e6f7ea; stroke: #2f855a; }
-  .window rect { fill: #fff3dc; stroke: #b7791f; } .rejected rect { fill: #fde8e8; stroke: #c53030; }
-  path.arrow { fill: none; stroke: #667; stroke-width: 1.4; } marker path { fill: #667; }
+  .millstream text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #445; }
+  .millstream text.title { font-weight: 700; fill: #112; }
+  .millstream rect { fill: #f5f7fb; stroke: #667; stroke-width: 1.2; }
+  .millstream .topic rect { fill: #e4f0ff; stroke: #2b6cb0; }
+  .millstream .view rect { fill: #e6f7ea; stroke: #2f855a; }
+  .millstream .window rect { fill: #fff3dc; stroke: #b7791f; }
+  .millstream .rejected rect { fill: #fde8e8; stroke: #c53030; }
+  .millstream path.arrow { fill: none; stroke: #667; stroke-width: 1.4; }
+  .millstream marker path { fill: #667; }
   @media (prefers-color-scheme: dark) {
-    text { fill: #bcd; } text.title { fill: #fff; } rect { fill: #1d2430; stroke: #89a; }
-    .topic rect { fill: #16304f; stroke: #63a4ff; } .view rect { fill: #173a26; stroke: #68d391; }
-    .window rect { fill: #40310f; stroke: #f6ad55; } .rejected rect { fill: #461a1a; stroke: #fc8181; }
-    path.arrow { stroke: #9ab; } marker path { fill: #9ab; }
+    .millstream text { fill: #bcd; } .millstream text.title { fill: #fff; }
+    .millstream rect { fill: #1d2430; stroke: #89a; }
+    .millstream .topic rect { fill: #16304f; stroke: #63a4ff; }
+    .millstream .view rect { fill: #173a26; stroke: #68d391; }
+    .millstream .window rect { fill: #40310f; stroke: #f6ad55; }
+    .millstream .rejected rect { fill: #461a1a; stroke: #fc8181; }
+    .millstream path.arrow { stroke: #9ab; } .millstream marker path { fill: #9ab; }
   }"""
 
 
@@ -65,7 +72,7 @@ def draw_svg(graph: Graph, title: str, live: Live | None = None) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total[0]:.0f} {total[1]:.0f}" '
         f'width="{total[0]:.0f}" height="{total[1]:.0f}" '
         + (
-            'role="img">'
+            'class="millstream" role="img">'
             if live is None
             else f'class="graph{" small" * (total[0] < _SMALL)}" role="group" aria-label={quoteattr(title)}>'
         ),

@@ -7,7 +7,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
+from types import FrameType, FunctionType
 
 from millstream.core.errors import TopologyError
 from millstream.pipeline.kernel.clock import TimeRules
@@ -23,10 +23,20 @@ _TABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,62}")
 
 def caller() -> str:
     """``file:line`` of the user's code that called into this package."""
+    frame = _calling_frame()
+    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def calling_module() -> str:
+    """The name of the user's module that called into this package."""
+    return str(_calling_frame().f_globals.get("__name__", ""))
+
+
+def _calling_frame() -> FrameType:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
-    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return frame
 
 
 def shown(filename: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import sysconfig
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -15,21 +17,35 @@ from millstream.pipeline.dsl.streams import Stream, Table
 from millstream.pipeline.dsl.topology import Topology
 
 _MODULE = "millstream_pipeline_"  # followed by the file's name: its name in sys.modules
+_OURS = ("millstream", "pyspark_millstream")
+_PACKAGES = {"site-packages", "dist-packages"}
 
 
-def user_modules() -> dict[str, ModuleType]:
-    """The loaded pipelines, and the modules from the same folders that were imported with them, by name."""
+def user_modules(flow: Topology | None = None) -> dict[str, ModuleType]:
+    """The user's modules by name: the loaded pipelines and, if given, the module that made a topology, and
+    the modules from the same folders that were imported with them."""
     files = {
         name: Path(file).resolve()
         for name, module in list(sys.modules.items())
         if (file := getattr(module, "__file__", None)) is not None
     }
     homes = {file.parent for name, file in files.items() if name.startswith(_MODULE)}
+    if flow is not None:
+        made_in = files.get(flow.module)
+        # Cells of a notebook, and lines typed at Python's prompt, are in no file.
+        homes.add(Path.cwd() if made_in is None else made_in.parent)
     return {
         name: sys.modules[name]
         for name, file in files.items()
-        if "site-packages" not in file.parts and any(file.is_relative_to(home) for home in homes)
+        if any(file.is_relative_to(home) for home in homes) and not _is_installed(name, file)
     }
+
+
+def _is_installed(name: str, file: Path) -> bool:
+    """True for a module that workers can import as well: one of Python's, or of an installed package."""
+    if name.partition(".")[0] in _OURS or not _PACKAGES.isdisjoint(file.parts):
+        return True
+    return any(file.is_relative_to(sysconfig.get_path(where)) for where in ("stdlib", "platstdlib"))
 
 
 def load_topology(file: str | Path, name: str | None = None) -> Topology:
@@ -56,12 +72,16 @@ def load_topology(file: str | Path, name: str | None = None) -> Topology:
             f"the file defines several topologies ({names}); choose one with --name", where=shown(str(path))
         )
     flow = flows[0]
-    for variable, value in vars(module).items():
-        stream = value.changes if isinstance(value, Table) else value
-        is_own = isinstance(stream, Stream) and stream.node.flow is flow
-        if is_own and not variable.startswith("_"):
-            flow.rename(stream.node, variable)
+    name_streams(flow, vars(module))
     return flow
+
+
+def name_streams(flow: Topology, variables: Mapping[str, object]) -> None:
+    """Name the streams that were given no name after the variables that hold them."""
+    for variable, value in list(variables.items()):
+        stream = value.changes if isinstance(value, Table) else value
+        if isinstance(stream, Stream) and stream.node.flow is flow and not variable.startswith("_"):
+            flow.rename(stream.node, variable)
 
 
 def _run(path: Path) -> ModuleType:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.declaring import caller, check_size, check_state, check_topic
+from millstream.pipeline.dsl.declaring import caller, calling_module, check_size, check_state, check_topic
 from millstream.pipeline.dsl.graph import Sink, StreamGraph
 from millstream.pipeline.dsl.joins.gather import declare_gather
 from millstream.pipeline.dsl.joins.tables import declare_table
@@ -54,6 +54,7 @@ class Topology(StreamGraph):
         ``"cassandra://host/keyspace"``. ``max_state`` bounds the state of each operator: the job stops when
         one is larger. By default the bound is 2 GB in memory, and elsewhere there is none."""
         self.at = caller()
+        self.module = calling_module()  # for the names of its variables, and for the code that workers need
         check_topic(name, self.at)  # it names a consumer group and a directory
         if guarantee not in GUARANTEES:
             raise TopologyError(

@@ -6,7 +6,9 @@ it writes anything. If the user gives no schema, one is made from the columns, a
 
 from __future__ import annotations
 
-import hashlib
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -23,9 +25,27 @@ from millstream.sqltypes.ddl import SchemaError
 _PATIENCE = 5.0
 
 
-def encode_function(spark: SparkSession, sink: TopicSink, kind: str) -> str:
-    """Register a sink's schema, and a SQL function that encodes structs of type ``kind``. Returns the
-    function's name."""
+@contextmanager
+def encode_functions(spark: SparkSession) -> Iterator[Callable[[TopicSink, str], str]]:
+    """Gives what registers a sink's schema, and a SQL function that encodes structs of the given type. It
+    returns the function's name. The session has the functions within the block only: queries that are planned
+    there keep them."""
+    names: list[str] = []
+
+    def encode_function(sink: TopicSink, kind: str) -> str:
+        names.append(f"millstream_encoded_{uuid.uuid4().hex}")
+        spark.udf.register(names[-1], fn.arrow_udf(_encoder(sink, kind), "binary"))
+        return names[-1]
+
+    try:
+        yield encode_function
+    finally:
+        for name in names:
+            spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {name}")
+
+
+def _encoder(sink: TopicSink, kind: str) -> Callable[[pa.Array], pa.Array]:
+    """Register a sink's schema. Returns what encodes structs of type ``kind``."""
     sink_schema = sink.value_schema
     assert sink_schema is not None
     text = sink_schema.text
@@ -47,7 +67,4 @@ def encode_function(spark: SparkSession, sink: TopicSink, kind: str) -> str:
         except MillstreamError as error:
             raise MillstreamError(f"{said}: {error}") from None
 
-    own = hashlib.sha256(f"{sink.topic} {sink.at} {message}".encode()).hexdigest()[:12]
-    name = f"millstream_encoded_{sink_schema.type.lower()}_{id_}_{own}"
-    spark.udf.register(name, fn.arrow_udf(encode, "binary"))
-    return name
+    return encode

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from millstream.pipeline.connector.columns import COLUMNS
 from millstream.pipeline.formats.decode import plain_columns
 from millstream.pipeline.planning.record_columns import wanted_columns
-from millstream.pipeline.spark.job_session import check_supported, hush_pyspark
+from millstream.pipeline.spark.job_session import check_supported, quiet_pyspark
 from millstream.pipeline.spark.lowering.frames import Frames
 from millstream.pipeline.spark.lowering.sinks import sink_rows
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 def analyse(spark: SparkSession, plan: Plan) -> None:
     """Raises TopologyError with the line that declared what is wrong."""
-    hush_pyspark()
-    for query in plan.queries:
-        frames = Frames(partial(_unread, spark, query), output_mode=query.output_mode)
-        for sink in query.sinks:
-            frames.of(sink.stream)
-        for output in query.outputs:
-            check_supported(spark, frames.of(output), query.output_mode, output.at)
-        sink_rows(query, frames)
+    with quiet_pyspark():
+        for query in plan.queries:
+            frames = Frames(partial(_unread, spark, query), output_mode=query.output_mode)
+            for sink in query.sinks:
+                frames.of(sink.stream)
+            for output in query.outputs:
+                check_supported(spark, frames.of(output), query.output_mode, output.at)
+            sink_rows(query, frames)
 
 
 def _unread(spark: SparkSession, query: Query, source: SourceNode) -> DataFrame:

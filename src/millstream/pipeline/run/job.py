@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -27,7 +27,7 @@ from millstream.pipeline.run.reporting.lag_meter import LagMeter
 from millstream.pipeline.run.settings import JobSettings
 from millstream.pipeline.run.state_limit import StateLimit
 from millstream.pipeline.run.tick_schedule import TickSchedule
-from millstream.pipeline.spark.query_starts import TOO_SLOW, QueryStarter, busy
+from millstream.pipeline.spark.query_starts import TOO_SLOW, QueryStarter, busy, in_turn
 from millstream.views.naming import beside
 from millstream.views.opening import open_store
 from millstream.views.views import View, ViewsRebuilt, ViewStore
@@ -57,8 +57,10 @@ class Job:
         self.views = settings.views or (self.checkpoint.local or Path(".millstream") / flow.name) / "views.db"
         self._run = uuid.uuid4().hex
         self._stopping = threading.Event()
+        self._closed = False
         self._store: ViewStore | None = None
         self._listener: Any = None
+        self._lent = ExitStack()  # what is changed in the user's process as long as the job runs
         self._spark: SparkSession | None = None
         self._queries: dict[str, StreamingQuery] = {}
         self._starting: QueryStarter | None = None
@@ -110,6 +112,12 @@ class Job:
     def start(self, spark: SparkSession, *, stopping: Callable[[], bool] = lambda: False) -> None:
         """Plan every query on Spark, and only then start them. On a slow machine that takes a while. It
         ends early when ``stopping`` says that the job is no longer wanted."""
+        from millstream.pipeline.spark.job_session import quiet_pyspark
+
+        with quiet_pyspark():
+            self._start(spark, stopping)
+
+    def _start(self, spark: SparkSession, stopping: Callable[[], bool]) -> None:
         self._attach(spark)
         claimed = self._claimed
         assert claimed is not None
@@ -132,24 +140,35 @@ class Job:
             self._status.turned("running")
 
     def _attach(self, spark: SparkSession) -> None:
-        from millstream.pipeline.spark.job_session import check_session, hush_pyspark, ship_user_code
+        from millstream.pipeline.run.delivery.delivery import BatchStopped
+        from millstream.pipeline.spark.job_session import check_session, quiet_failures, shipped_code
 
-        hush_pyspark()
         check_session(spark, self.flow)
-        ship_user_code()
+        self._lent.enter_context(shipped_code(self.flow))
+        reported = (BatchStopped, MillstreamError)
+        self._lent.enter_context(quiet_failures(lambda error: isinstance(error, reported)))
         self._spark = spark
         self.checkpoint.files.attach(spark)
         if self.checkpoint.local is None:
             self._claim()
 
     def _planned(self, spark: SparkSession, claimed: Continuation) -> list[PlannedQuery]:
+        from millstream.pipeline.formats.schema_encode import encode_functions
         from millstream.pipeline.run.queries import QueryBuilder
 
         counted = set(chain.from_iterable(graph(self.flow).counted)) if self._status is not None else set()
-        builder = QueryBuilder(
-            spark, self.settings, self.checkpoint, claimed, self._ticks, run=self._run, counted=counted
-        )
-        return [builder.planned(query) for query in self.plan.queries]
+        with encode_functions(spark) as encode:
+            builder = QueryBuilder(
+                spark,
+                self.settings,
+                self.checkpoint,
+                claimed,
+                self._ticks,
+                run=self._run,
+                encode=encode,
+                counted=counted,
+            )
+            return [builder.planned(query) for query in self.plan.queries]
 
     def _prepare_views(self, planned: PlannedQuery, store: ViewStore) -> None:
         query, views = planned.query, planned.views
@@ -176,9 +195,6 @@ class Job:
     def _start_queries(
         self, spark: SparkSession, queries: list[PlannedQuery], stopping: Callable[[], bool]
     ) -> None:
-        # Each output alone has passed Spark's check. Spark would also refuse several windows side by side in
-        # update mode. Only windows over windows are wrong, and those are refused when they are declared.
-        spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
         starting = self._starting = QueryStarter(
             {one.query.name: self._starter(spark, one) for one in queries},
             say=self._say,
@@ -186,7 +202,8 @@ class Job:
             stopping=lambda: stopping() or self._stopping.is_set(),
         )
         self._queries = starting.queries
-        starting.run()
+        with in_turn(starting.stopping):
+            starting.run()
         self._staying = threading.Thread(
             target=self._stay, args=(starting,), name="first-batches", daemon=True
         )
@@ -211,8 +228,9 @@ class Job:
         return partial(started, spark, settings, writer)
 
     def _title(self, query: Query) -> str:
-        """The query's name in Spark, which runs only one query of a name at a time."""
-        return f"{query.name} rebuilt" if self.settings.rebuild else query.name
+        """The query's name in Spark, which runs only one query of a name at a time in a session."""
+        title = f"{self.flow.name}: {query.name}"
+        return f"{title} rebuilt" if self.settings.rebuild else title
 
     def _progressed(self, progress: BatchProgress) -> None:
         try:
@@ -328,7 +346,10 @@ class Job:
         return any(query.isActive or self._comes_back(name) for name, query in self._queries.items())
 
     def _comes_back(self, query: str) -> bool:
-        return self._starting is not None and self._starting.comes_back(query)
+        from millstream.pipeline.spark.job_session import quiet_pyspark
+
+        with quiet_pyspark():
+            return self._starting is not None and self._starting.comes_back(query)
 
     def last_progress(self, patience: float = 30.0) -> dict[str, BatchProgress]:
         """The last batch of each query, once all queries have ended. Waits for Spark, which reports a batch
@@ -346,6 +367,12 @@ class Job:
 
     def failed(self) -> MillstreamError | None:
         """Why a query ended by itself; None if none did, or if all is well."""
+        from millstream.pipeline.spark.job_session import quiet_pyspark
+
+        with quiet_pyspark():
+            return self._failed()
+
+    def _failed(self) -> MillstreamError | None:
         from millstream.pipeline.spark.failures import condensed, line_in
 
         for delivery in self._deliveries.values():
@@ -392,7 +419,9 @@ class Job:
 
     @staticmethod
     def _stay(starting: QueryStarter) -> None:
-        with suppress(Exception):  # the JVM is gone, which everything else notices too
+        from millstream.pipeline.spark.job_session import quiet_pyspark
+
+        with suppress(Exception), quiet_pyspark():  # the JVM is gone, which everything else notices too
             starting.stay()
 
     def _no_more_starts(self) -> None:
@@ -401,7 +430,15 @@ class Job:
             self._staying.join()
 
     def close(self) -> None:
-        """Release the listener, the deliveries and the views; the session is the caller's."""
+        """Release the listener, the deliveries and the views; the session is the caller's. A second call does
+        nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        with self._lent:
+            self._release()
+
+    def _release(self) -> None:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
         if self._spark is not None and self._listener is not None:

@@ -1,64 +1,36 @@
-"""Launch a job: start Spark, create topics, rebuild views if wanted, and run the job until it ends.
+"""Launch a job: find its Spark, create topics, rebuild views if wanted, and run the job until it ends.
 
-``millstream run`` is a caller, and a program can be another. Nothing here prints: ``say`` gets a line for
-people at a time.
+``millstream run`` is a caller, and a program's ``flow.run`` and ``flow.start`` are others. Nothing here
+prints: ``say`` gets a line for people at a time.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.core.units import count
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.run.bounded.runs import runs
+from millstream.pipeline.run.claims import claimed
+from millstream.pipeline.run.engine import Engine
 from millstream.pipeline.run.job import Job
 from millstream.pipeline.run.rebuild.rebuild import Rebuild, RebuildStopped
+from millstream.pipeline.run.reporting.progress import BatchProgress
+from millstream.pipeline.run.reporting.totals import Totals
 from millstream.pipeline.run.settings import JobSettings
-from millstream.pipeline.spark.jvm import end_engine, noticing_its_end, start_engine
 from millstream.pipeline.spark.session import is_local
 from millstream.views.address import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millstream.pipeline.run.reporting.progress import BatchProgress
     from millstream.pipeline.run.reporting.status_writer import StatusWriter
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """How Spark is started. ``waiting`` is entered while something takes seconds, with what that is."""
-
-    master: str = "local[*]"
-    options: Mapping[str, str] = field(default_factory=dict)
-    ui: bool = False
-    stopping: Callable[[], bool] = bool  # True once the user wants to stop
-    say: Callable[[str], None] = field(default=lambda line: None)
-    waiting: Callable[[str], AbstractContextManager[None]] = field(default=lambda what: nullcontext())
-
-    def start(self, name: str, home: Path, defaults: Mapping[str, str]) -> SparkSession | None:
-        """The session, once Spark has started; None if the user stopped waiting. ``defaults`` are settings
-        that the options override. Spark's log is in ``home``."""
-        log_file, settings = home / "spark.log", {**defaults, **self.options}
-        engine: Future[SparkSession] = start_engine(
-            name, master=self.master, log_file=log_file, settings=settings, ui=self.ui
-        )
-        began = time.monotonic()
-        with self.waiting("starting Spark"):
-            while not engine.done():
-                if self.stopping():
-                    return None
-                time.sleep(0.05)
-        session = engine.result()
-        self.say(f"Spark {session.version} started in {time.monotonic() - began:.0f} s")
-        return session
 
 
 class Launch:
@@ -67,7 +39,8 @@ class Launch:
 
     With ``finish=False``, a job that ends leaves what waits for later events to the next run. ``stop`` stops
     a run after its current batch. ``note`` gets what went wrong and was overcome, ``on_rebuild`` the batches
-    of a rebuild. ``status`` makes the writer that reports to others what the job does.
+    of a rebuild, ``on_running`` is called when the job runs. ``status`` makes the writer that reports to
+    others what the job does.
     """
 
     def __init__(
@@ -81,45 +54,65 @@ class Launch:
         status: Callable[[], StatusWriter | None] = lambda: None,
         rebuild: bool = False,
         on_rebuild: Callable[[BatchProgress], None] = lambda progress: None,
+        on_running: Callable[[], None] = lambda: None,
         finish: bool = True,
     ) -> None:
+        self.totals = Totals(flow.name)
         self._flow = flow
-        self._settings = settings
+        self._on_progress = settings.on_progress
+        self._settings = replace(
+            settings,
+            checkpoint=settings.checkpoint or f".millstream/{flow.name}",
+            on_progress=self._progressed,
+        )
         self._engine = engine
         self._stop = stop
         self._note = note
         self._status = status
         self._rebuild = rebuild
         self._on_rebuild = on_rebuild
+        self._on_running = on_running
         self._finish = finish
+        self._warned = False
         self.ran = False  # True once a run got past planning
+        self.job: Job | None = None  # the one that is at work
 
-    def run(self) -> int | None:
-        """Run until the job has ended. Returns how many rows had no key and were left out of views; None if
-        it was stopped before the job began."""
-        status = self._status()
-        given = replace(self._settings, status=status)
-        job = Job(self._flow, given)
-        if not self._rebuild:
-            for topic in job.prepare():
-                self._engine.say(f"created topic {topic}")
+    def run(self) -> bool:
+        """Run until the job has ended. Returns False if it was stopped before the job began."""
+        self._engine.check()
+        for warning in self._flow.check():
+            if not self._warned:
+                self._note(warning)
+        self._warned = True
+        with claimed(self._flow.name, self._settings.checkpoint):
+            status = self._status()
+            given = replace(self._settings, status=status)
+            job = Job(self._flow, given)
+            with closing(job):
+                if not self._rebuild:
+                    for topic in job.prepare():
+                        self._engine.say(f"created topic {topic}")
+                with status or nullcontext():
+                    return self._run(job, given)
+
+    def _run(self, job: Job, given: JobSettings) -> bool:
         home = job.checkpoint.local or Path(tempfile.mkdtemp(prefix=f"millstream-{self._flow.name}-"))
-        with status or nullcontext():
-            session = self._engine.start(self._flow.name, home, self._defaults())
+        with self._engine.session(self._flow.name, home, self._defaults()) as session:
             if session is None:
-                return None
-            try:
-                with noticing_its_end(home / "spark.log"):
-                    if self._rebuild:
-                        if not self._rebuilt(given, session, job.views):
-                            return None
-                        self._rebuild, self.ran = False, True
-                        given = replace(given, start=None)
-                        job = Job(self._flow, given)
-                        job.prepare()
-                    return self.run_prepared(job, session)
-            finally:
-                end_engine(session)
+                return False
+            if self._rebuild:
+                if not self._rebuilt(given, session, job.views):
+                    return False
+                self._rebuild, self.ran = False, True
+                given = replace(given, start=None)
+                job = Job(self._flow, given)
+                job.prepare()
+            self.run_prepared(job, session)
+            return True
+
+    def _progressed(self, progress: BatchProgress) -> None:
+        self.totals.add(progress)
+        self._on_progress(progress)
 
     def _defaults(self) -> dict[str, str]:
         defaults = {}
@@ -133,30 +126,31 @@ class Launch:
             defaults["spark.sql.shuffle.partitions"] = str(self._flow.buckets)
         return defaults
 
-    def run_prepared(self, job: Job, session: SparkSession) -> int:
+    def run_prepared(self, job: Job, session: SparkSession) -> None:
         """Start a prepared job and wait until it ends. It may take several runs: see ``bounded``."""
-        unkeyed, first = 0, True
+        first = True
         with closing(runs(job, finish=self._finish)) as jobs:
             for one in jobs:
+                self.job = one
                 try:
                     with self._engine.waiting("planning the pipeline"):
                         one.start(session, stopping=self._engine.stopping)
                     if first:
                         self._say_started(one)
-                    self.ran = True
+                    first, self.ran = False, True
                     self._wait(one)
                 finally:
                     self._done_by(one)
-                unkeyed, first = unkeyed + one.unkeyed, False
+                    self.totals.add_unkeyed(one.unkeyed)
                 if self._engine.stopping():
                     break
-        return unkeyed
 
     def _say_started(self, job: Job) -> None:
         say = self._engine.say
         say(f"{job.flow.name} is running ({job.flow.guarantee}); Ctrl-C stops it after the current batch")
         if job.plan.views:
             say(f"views ({', '.join(job.plan.views)}) in {shown(job.views)}")
+        self._on_running()
 
     def _wait(self, job: Job) -> None:
         """Wait until a run has ended, or stop it. Raises its error."""

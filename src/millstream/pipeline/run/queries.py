@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,10 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.pipeline.connector.columns import COLUMNS
 from millstream.pipeline.connector.offsets import to_json
-from millstream.pipeline.dsl.graph import Stateful
+from millstream.pipeline.dsl.graph import Stateful, TopicSink
 from millstream.pipeline.dsl.sources import SourceNode
 from millstream.pipeline.formats.decode import plain_columns
-from millstream.pipeline.formats.schema_encode import encode_function
 from millstream.pipeline.planning.edited_columns import check_columns, to_text
 from millstream.pipeline.planning.plan import Query
 from millstream.pipeline.planning.record_columns import wanted_columns
@@ -42,7 +41,8 @@ class PlannedQuery:
 
 
 class QueryBuilder:
-    """The queries of one run of a job. ``counted`` are the counts that are wanted (planning/counting.py)."""
+    """The queries of one run of a job. ``encode`` gives the SQL function for a sink's values
+    (schema_encode.py). ``counted`` are the counts that are wanted (planning/counting.py)."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class QueryBuilder:
         ticks: TickSchedule,
         *,
         run: str,
+        encode: Callable[[TopicSink, str], str],
         counted: Collection[str],
     ) -> None:
         self._spark = spark
@@ -61,6 +62,7 @@ class QueryBuilder:
         self._claimed = claimed
         self._ticks = ticks
         self._run = run
+        self._encode = encode
         self._counted = counted
 
     def planned(self, query: Query) -> PlannedQuery:
@@ -70,7 +72,7 @@ class QueryBuilder:
             run=self._run,
             output_mode=query.output_mode,
             keeping=partial(self._state_location, query),
-            encode=partial(encode_function, self._spark),
+            encode=self._encode,
             counted=self._counted,
         )
         for sink in query.sinks:

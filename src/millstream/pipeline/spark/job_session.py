@@ -1,10 +1,15 @@
-"""What a session needs to run a job's queries: checks, settings, and the user's code on its workers."""
+"""What a session needs to run a job's queries: checks, settings, and the user's code on its workers.
+
+The session and the process belong to the user. What is changed in them is confined to a block (a query's
+start, a thread, a job) and undone at its end, for each job by itself: decision 033.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +33,16 @@ STATE_SETTINGS = {
 }
 
 
-# For every batch that is handed to foreachBatch, Spark derives all that its plan says about its rows. With
-# conditions over many columns, that grows as their combinations do, until memory runs out. Nothing that is
-# done with a batch here benefits from it.
-PLAN_SETTINGS = {"spark.sql.constraintPropagation.enabled": "false"}
+PLAN_SETTINGS = {
+    # For every batch that is handed to foreachBatch, Spark derives all that its plan says about its rows.
+    # With conditions over many columns, that grows as their combinations do, until memory runs out. Nothing
+    # that is done with a batch here benefits from it.
+    "spark.sql.constraintPropagation.enabled": "false",
+    # Each output alone passes Spark's check (``check_supported``). Spark would also refuse several windows
+    # side by side in update mode. Only windows over windows are wrong, and those are refused when they are
+    # declared.
+    "spark.sql.streaming.unsupportedOperationCheck": "false",
+}
 
 
 @contextmanager
@@ -92,17 +103,75 @@ def check_session(spark: SparkSession, flow: Topology) -> None:
         )
 
 
-def hush_pyspark() -> None:
-    """Silences PySpark, which logs every failed analysis, with its whole plan, before it raises it. The
-    error is reported once, by the code that catches it."""
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        logging.getLogger(name).disabled = True
+@contextmanager
+def quiet_pyspark() -> Iterator[None]:
+    """Silence PySpark in this thread. It logs every failed analysis, with its whole plan, before it raises
+    it. The error is reported once, by the code that catches it."""
+    from pyspark.logger import PySparkLogger
+
+    thread = threading.get_ident()
+
+    def elsewhere(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    loggers = []
+    for name in _ANALYSIS_LOGGERS:
+        is_new = name not in logging.Logger.manager.loggerDict
+        loggers.append(logger := PySparkLogger.getLogger(name))
+        if is_new:
+            logger.propagate = False  # as PySpark leaves it after its first message
+        logger.addFilter(elsewhere)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(elsewhere)
 
 
-def ship_user_code() -> None:
+_ANALYSIS_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+@contextmanager
+def quiet_failures(reported: Callable[[BaseException], bool]) -> Iterator[None]:
+    """Silence Py4J, which logs each exception that it carries from Python to the JVM, for those that the job
+    reports itself."""
+    logger = logging.getLogger("py4j.clientserver")
+
+    def unreported(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return error is None or not reported(error)
+
+    logger.addFilter(unreported)
+    try:
+        yield
+    finally:
+        logger.removeFilter(unreported)
+
+
+@contextmanager
+def shipped_code(flow: Topology) -> Iterator[None]:
     """Executors can't import the user's file or the modules beside it, so these travel with the job. A
     worker that had imported them would also keep the old code after the file was changed."""
-    from pyspark import cloudpickle
+    from pyspark.cloudpickle import cloudpickle
 
-    for module in user_modules().values():
-        cloudpickle.register_pickle_by_value(module)
+    modules = [module for name, module in user_modules(flow).items() if module.__name__ == name]
+    with _SHIPPING:
+        theirs = cloudpickle.list_registry_pickle_by_value() - _shipped.keys()
+        modules = [module for module in modules if module.__name__ not in theirs]
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+            _shipped[module.__name__] += 1
+    try:
+        yield
+    finally:
+        with _SHIPPING:
+            for module in modules:
+                _shipped[module.__name__] -= 1
+                if not _shipped[module.__name__]:
+                    del _shipped[module.__name__]
+                    if module.__name__ in cloudpickle.list_registry_pickle_by_value():
+                        cloudpickle.unregister_pickle_by_value(module)
+
+
+_SHIPPING = threading.Lock()
+_shipped: Counter[str] = Counter()  # by module, how many running jobs have it travel with them

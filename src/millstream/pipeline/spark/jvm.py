@@ -8,13 +8,15 @@ cuts batches off.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +43,7 @@ def start_engine(
     ui: bool = False,
 ) -> Future[SparkSession]:
     """Begin to start a session. If the program ends first, the JVM notices and exits as well."""
+    environment = {name: os.environ.get(name) for name in _ENVIRONMENT}
     prepare_java()  # a missing Java is for the user to fix, and is noticed at once
     log_file.parent.mkdir(parents=True, exist_ok=True)
     before = log_file.stat().st_size if log_file.exists() else 0  # skips what earlier runs logged
@@ -49,11 +52,13 @@ def start_engine(
     def start() -> None:
         try:
             session = spark_session(name, master=master, settings=settings, ui=ui, log_file=log_file)
-            _hush(session)
+            _lend(session, environment)
             future.set_result(session)
         except MillstreamError as error:
+            _restore(environment)
             future.set_exception(error)
         except Exception as error:
+            _restore(environment)
             said = "; ".join(causes(_text(log_file, before))) or str(error).partition("\n")[0]
             why = said or type(error).__name__
             future.set_exception(
@@ -64,19 +69,39 @@ def start_engine(
     return future
 
 
-def _hush(session: SparkSession) -> None:
-    """Silence PySpark and Py4J, which print a stack for every thread that the end of the JVM surprises. The
-    end is reported once, by the code that waits for the job."""
-    if not any(isinstance(each, _NotOfPy4J) for each in logging.getLogger().filters):
-        logging.getLogger().addFilter(_NotOfPy4J())  # Py4J logs there as well as under its own name
-    logging.getLogger("py4j").propagate = False
-    server: Any = session.sparkContext._accumulatorServer
+# PySpark sets these for the session that it starts, and never takes them back.
+_ENVIRONMENT = ("JAVA_HOME", "SPARK_LOCAL_IP", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
+_changed = ExitStack()  # what start_engine has changed in this process; end_engine undoes it
+
+
+def _lend(session: SparkSession, environment: Mapping[str, str | None]) -> None:
+    """Note what ``end_engine`` has to undo, and silence Py4J until then. It prints a stack for every thread
+    that the end of the JVM surprises. The end is reported once, by the code that waits for the job."""
+    from pyspark import SparkFiles
+
+    _changed.callback(_restore, environment, SparkFiles.getRootDirectory())
+    root = logging.getLogger()  # Py4J logs there as well as under its own name
+    _changed.callback(root.removeFilter, _not_of_py4j)
+    root.addFilter(_not_of_py4j)
+    py4j = logging.getLogger("py4j")
+    _changed.callback(setattr, py4j, "propagate", py4j.propagate)
+    py4j.propagate = False
+    server: Any = session.sparkContext._accumulatorServer  # ends with the session
     server.handle_error = lambda request, address: None
 
 
-class _NotOfPy4J(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        return "/py4j/" not in record.pathname
+def _restore(environment: Mapping[str, str | None], files: str | None = None) -> None:
+    for name, value in environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    if files in sys.path:
+        sys.path.remove(files)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "/py4j/" not in record.pathname
 
 
 def _text(log_file: Path, start: int = 0) -> str:
@@ -111,20 +136,22 @@ def _without_package(text: str) -> str:
 
 
 @contextmanager
-def noticing_its_end(log_file: Path) -> Iterator[None]:
-    """Turn an error inside into EngineLost, in one line, if the JVM has ended."""
-    before = len(_text(log_file))
+def noticing_its_end(log_file: Path | None) -> Iterator[None]:
+    """Turn an error inside into EngineLost, in one line, if the JVM has ended. ``log_file`` has the JVM's
+    output, if that is known."""
+    before = 0 if log_file is None else len(_text(log_file))
     try:
         yield
     except Exception as error:
         how = _ended()
         if how is None:
             raise
-        said = "; ".join(causes(_text(log_file)[before:]))
+        said = "" if log_file is None else "; ".join(causes(_text(log_file)[before:]))
         why = f": {said}" if said else ". If it was not killed, the machine may have run out of memory"
+        where = "" if log_file is None else f" (the JVM's full output is in {log_file})"
         raise EngineLost(
             f"Spark's JVM has ended ({how}){why}. Start the job again: it continues from its checkpoint"
-            f" (the JVM's full output is in {log_file})"
+            + where
         ) from (error if isinstance(error, MillstreamError) else None)
 
 
@@ -165,6 +192,7 @@ def end_engine(spark: SparkSession) -> None:
             process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
+    _changed.close()
 
 
 def _forget(spark: SparkSession) -> None:

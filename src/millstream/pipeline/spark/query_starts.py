@@ -14,15 +14,18 @@ The first query is started alone. Spark keeps the environment of these processes
 a session, and every source adds its entries when it starts, without a lock
 (``PythonStreamingSourceRunner.init``). Two at once can leave the map with a size that differs from its number
 of entries. After that, every task is "not serializable" for as long as the JVM lives. Later sources only
-replace entries.
+replace entries. For the same reason, jobs in one process start their queries one after the other
+(``in_turn``).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 ATTEMPTS = 5
@@ -63,7 +66,7 @@ class QueryStarter:
         self._starters = starters
         self._say = say
         self._begun = begun
-        self._stopping = stopping
+        self.stopping = stopping
         self._at_once = at_once or max(2, os.cpu_count() or 1)
         self._clock = clock
         self._sleep = sleep
@@ -77,18 +80,18 @@ class QueryStarter:
         """Start the queries and wait until each has its sources, or has failed for good. A failed query's own
         exception says why."""
         for name in self._starters:
-            while not self._stopping() and not self._has_room():
+            while not self.stopping() and not self._has_room():
                 self._sleep(_LOOK_EVERY_S)
-            if self._stopping():
+            if self.stopping():
                 return
             self._start(name)
-        while not self._stopping() and self._waiting():
+        while not self.stopping() and self._waiting():
             self._sleep(_LOOK_EVERY_S)
 
     def stay(self) -> None:
         """After ``run``, wait until every query has begun its first batch or has failed for good."""
         try:
-            while not self._stopping() and any(
+            while not self.stopping() and any(
                 not self._begun(name) and (query.isActive or self.comes_back(name))
                 for name, query in list(self.queries.items())
             ):
@@ -143,6 +146,21 @@ class QueryStarter:
             self._say(
                 f"query {name!r} has waited {waited:.0f} s for the Python process of its source; {busy()}"
             )
+
+
+@contextmanager
+def in_turn(stopping: Callable[[], bool]) -> Iterator[None]:
+    """Wait until no other job of this process is starting its queries, or until this one is to stop."""
+    while not (mine := _TURN.acquire(timeout=_STAY_EVERY_S)) and not stopping():
+        pass
+    try:
+        yield
+    finally:
+        if mine:
+            _TURN.release()
+
+
+_TURN = threading.Lock()
 
 
 def busy() -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millstream.cli.run.restart import Restarts, helps, restarting
-from millstream.cli.terminal.signals import Interrupts
 from millstream.core.errors import BrokerUnavailable, ConfigError, DataLoss, MillstreamError, TopologyError
+from millstream.core.interrupts import Interrupts
 from millstream.pipeline.run.delivery.ledger import LedgerProblem
 from millstream.pipeline.run.delivery.transactions import JobTakenOver
 

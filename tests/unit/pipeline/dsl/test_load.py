@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from millstream.core.errors import TopologyError
-from millstream.pipeline.dsl.load import load_topology
+from millstream.pipeline.dsl.load import load_topology, name_streams, user_modules
 
 GOOD = """\
 from millstream import Topology
@@ -79,3 +81,35 @@ def test_a_file_that_hides_a_module_of_pythons_own_is_named(tmp_path: Path) -> N
     job.write_text('from millstream import Topology\nflow = Topology("t")\n')
     with pytest.raises(TopologyError, match=r"types\.py has the name of a standard Python module"):
         load_topology(job)
+
+
+def test_the_code_of_a_program_travels_and_what_is_installed_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topology that a program made in a module of its own, which imports one that lies beside it."""
+    (tmp_path / "rates_beside.py").write_text("EUR = 0.92\n")
+    (tmp_path / "flows_of_a_program.py").write_text(
+        "import rates_beside\nfrom millstream import Topology\nflow = Topology('program')\n"
+        "payments = flow.source('payments', schema='n int')\nlarge = payments.where('n > 5')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("flows_of_a_program")
+    assert user_modules(module.flow).keys() >= {"flows_of_a_program", "rates_beside"}
+    shipped = user_modules(module.flow)
+    assert not {name.partition(".")[0] for name in shipped} & {"millstream", "pyspark", "json", "pytest"}
+    name_streams(module.flow, vars(module))
+    assert [stream.name for stream in module.flow.streams] == ["payments", "large"]
+
+
+def test_the_cells_of_a_notebook_are_in_no_file_and_have_the_modules_of_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "helper_of_a_notebook.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    helper = importlib.import_module("helper_of_a_notebook")
+    cell: dict[str, Any] = {"__name__": "__cells__"}
+    exec("from millstream import Topology\nflow = Topology('cells')", cell)
+    assert user_modules(cell["flow"])["helper_of_a_notebook"] is helper
+    monkeypatch.chdir("/")
+    assert not {"json", "pytest", "millstream"} & user_modules(cell["flow"]).keys(), "not all that there is"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
-from millstream.pipeline.spark.query_starts import ATTEMPTS, QueryStarter
+from millstream.pipeline.spark.query_starts import ATTEMPTS, QueryStarter, in_turn
 
 SLOW = "org.apache.spark.SparkException: Python worker failed to connect back."
 
@@ -155,3 +156,29 @@ def test_a_user_who_does_not_want_to_wait_need_not() -> None:
     world.starting(stop_at=20).run()
     assert [name for name, _ in world.begun] == ["q"]
     assert world.now == 20
+
+
+def test_jobs_of_one_process_start_their_queries_in_turn() -> None:
+    order: list[str] = []
+    first_is_in, first_may_go = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with in_turn(lambda: False):
+            first_is_in.set()
+            first_may_go.wait(60)
+            order.append("first")
+
+    def second() -> None:
+        with in_turn(lambda: False):
+            order.append("second")
+
+    threads = [threading.Thread(target=one) for one in (first, second)]
+    threads[0].start()
+    assert first_is_in.wait(60)
+    threads[1].start()
+    with in_turn(lambda: True):  # a job that is to stop does not wait
+        assert order == []
+    first_may_go.set()
+    for thread in threads:
+        thread.join(60)
+    assert order == ["first", "second"]

@@ -60,6 +60,7 @@ from millstream.pipeline.run.delivery.sending import ROWS
 from millstream.pipeline.run.delivery.transactions import JobTakenOver, QueryTransactions
 from millstream.pipeline.run.delivery.view_changes import changes_of_sink
 from millstream.pipeline.spark.failures import condensed, may_pass, was_fenced
+from millstream.pipeline.spark.job_session import quiet_pyspark
 from millstream.pipeline.spark.kernel_operator import FINISH, NOW
 from millstream.views.views import Changes, View, ViewsRebuilt, ViewStore
 
@@ -156,7 +157,7 @@ class Delivery:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         self.begun = True
-        with self._lock:
+        with self._lock, quiet_pyspark():
             try:
                 self._deliver(batch, number)
             except MillstreamError as problem:
