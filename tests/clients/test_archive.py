@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millstream import Broker
@@ -21,7 +22,7 @@ from tests.support.archives import keeps_its_promises, local_start
 from tests.support.command import CommandLine
 from tests.support.readers import LIBRARIES, Reader
 from tests.support.serve import ServeProcess
-from tests.support.topics import consume, create_topic, delete_topic, produce
+from tests.support.topics import consume, create_topic, delete_topic, produce, set_group_settings
 from tests.support.waiting import wait_for
 from tests.support.wire_client import FETCH, WireClient, answer, fetch
 
@@ -284,3 +285,21 @@ def test_while_the_archive_is_away_topics_and_groups_are_described_all_the_same(
         assert lags[plain]["oldest_unread"] is not None
         assert name in shell.ok("topic", "list")
         assert "not fully known" in shell.run("topic", "describe", name).stderr.decode()
+
+
+def test_a_share_group_reads_what_is_only_in_the_archive(broker: ServeProcess, topic: str) -> None:
+    set_group_settings(broker.address, "sharing", {"share.auto.offset.reset": "earliest"})
+    consumer = ShareConsumer({"bootstrap.servers": broker.address, "group.id": "sharing", "log_level": 0})
+    consumer.subscribe([topic])
+    seen: Counter[int] = Counter()
+
+    def has_all() -> bool:
+        seen.update(message.offset() for message in consumer.poll(timeout=0.5))
+        return len(seen) == COUNT
+
+    try:
+        wait_for(has_all, timeout=120, what="every record is delivered")
+    finally:
+        consumer.close()
+    assert set(seen) == set(range(COUNT))
+    assert set(seen.values()) == {1}

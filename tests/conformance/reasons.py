@@ -5,17 +5,11 @@
 
 from __future__ import annotations
 
-_SHARE_GROUPS = "share groups (KIP-932) are not served yet"
 _OFFSETS_TOPIC = "looks for the topic __consumer_offsets: groups' offsets are in the catalogue here"
 _CREATED_AT_ONCE = "counts on a topic that a client asks for being created after the answer, not before it"
 
 REASONS: dict[str, str] = {
-    "kafka-tools VerifiableShareConsumer": _SHARE_GROUPS,
-    "franz-go TestShareGroup": _SHARE_GROUPS,
-    "franz-go TestShareGroupETL": _SHARE_GROUPS,
-    "franz-go TestShareGroupAckOnClose": _SHARE_GROUPS,
-    "franz-go TestShareGroupOffsetsAdmin": _SHARE_GROUPS,
-    "franz-go TestConsumeRegexShareSkipsInternal": _SHARE_GROUPS,
+    "franz-go TestConsumeRegexShareSkipsInternal": _OFFSETS_TOPIC,
     "franz-go TestConsumeRegex": _OFFSETS_TOPIC,
     "franz-go Test848RegexBrokerResolves": _OFFSETS_TOPIC,
     "kafka-go TestConn": _CREATED_AT_ONCE,

@@ -289,3 +289,24 @@ def test_a_group_in_use_is_neither_moved_nor_deleted(console: Console, admin: Ad
         assert answer.status_code == 409
         assert "stop them first" in answer.json()["detail"]
     assert admin.committed(SLOW) == before
+
+
+def test_a_share_group_is_shown_moved_and_deleted(browser: Browser, console: Console, admin: Admin) -> None:
+    place = TopicPartition("payments", 0)
+    end = admin.bounds([place])[place].end
+    admin.move_share_group("mailing", {place: end - 10})
+    url = f"{console.url}/api/groups/mailing"
+    told = httpx.get(url).json()
+    assert (told["kind"], told["state"], told["lag"]) == ("share", "Empty", 10)
+    with window(browser) as page:
+        page.goto(f"{console.url}/groups/mailing")
+        page.get_by_role("columnheader", name="Start").wait_for()
+        page.get_by_text("10 records unfinished").wait_for()
+        page.goto(f"{console.url}/groups?search=mailing")
+        page.get_by_title("A share group").wait_for()
+    assert httpx.post(f"{url}/reset", json={"to": "start"}).json()["partitions"][0]["old"] == end - 10
+    assert admin.share_offsets("mailing")[place].start == 0
+    assert httpx.delete(f"{url}/offsets?topic=payments").status_code == 204
+    assert admin.share_offsets("mailing") == {}
+    assert httpx.delete(url).status_code == 204
+    assert "mailing" not in {group.name for group in admin.groups()}

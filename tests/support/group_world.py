@@ -17,7 +17,7 @@ from typing import NamedTuple
 from millstream.broker.groups.classic.member import JoinRequest
 from millstream.broker.groups.consumer import classic_members, snapshot
 from millstream.broker.groups.consumer.group import ConsumerGroup, ConsumerState, Heartbeat
-from millstream.broker.groups.consumer.member import Partition
+from millstream.broker.groups.topics import Partition
 from millstream.core.clock import ManualClock
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID

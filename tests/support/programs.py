@@ -9,6 +9,8 @@
     PROGRAM ADDRESS transact TOPIC ID           three transactions of two records; the second is aborted
     PROGRAM ADDRESS describe-group GROUP TOPIC  its state, its number of members, its offsets
     PROGRAM ADDRESS delete-group GROUP
+    PROGRAM ADDRESS share GROUP TOPIC COUNT     in a share group, until all are accepted: a line for each
+                                                delivery, with its number. Only java and franz-go
 
 Programs that must be compiled or fetched are built once per checkout, under ``build/``.
 """
@@ -225,12 +227,14 @@ def _python(module: str) -> list[str]:
 
 
 BOTH = ("classic", "consumer")
+JAVA = Program("java", _java, codecs=("lz4", "zstd"), protocols=BOTH)  # starting it takes longest
+FRANZ = Program("franz-go", lambda: _go("franz"), protocols=BOTH)
 PROGRAMS = [
     Program("confluent-kafka", lambda: _python("confluent"), protocols=BOTH),
     Program("kafka-python", lambda: _python("kafka_python"), codecs=("none", "gzip")),
     Program("aiokafka", lambda: _python("aio"), deletes_groups=False),
-    Program("java", _java, codecs=("lz4", "zstd"), protocols=BOTH),  # starting it takes longest
-    Program("franz-go", lambda: _go("franz"), protocols=BOTH),
+    JAVA,
+    FRANZ,
     Program("sarama", lambda: _go("sarama")),
     Program("kafka-go", lambda: _go("kafkago"), has_transactions=False),
     Program("kafkajs", _node, codecs=("none", "gzip")),

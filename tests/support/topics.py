@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from millstream.records.build import Record
 from tests.support.waiting import wait_for
@@ -42,6 +50,29 @@ def _are_served(admin: AdminClient, ends: dict[TopicPartition, OffsetSpec]) -> b
 def delete_topic(address: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
     admin.delete_topics([name])[name].result(60)
+
+
+def set_group_settings(address: str, group: str, settings: Mapping[str, str]) -> None:
+    """Set settings of a group, as an admin client does."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    admin = AdminClient({"bootstrap.servers": address})
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(60)
+
+
+def end_offsets(address: str, topic: str, partitions: int) -> dict[int, int]:
+    """The end of each partition's log."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "ends"})
+    try:
+        return {
+            index: consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=60)[1]
+            for index in range(partitions)
+        }
+    finally:
+        consumer.close()
 
 
 def delete_records(address: str, topic: str, partition: int, before: int) -> None:

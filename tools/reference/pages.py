@@ -19,7 +19,8 @@ import typer
 
 from millstream.cli import app
 from millstream.cli.terminal.help import HelpEntry, Page, page
-from millstream.core.config import BrokerConfig, GroupConfig, settings_of
+from millstream.core.config import BrokerConfig, settings_of
+from millstream.core.group_config import GroupConfig
 from millstream.core.settings import Setting
 from millstream.core.topic_config import TopicConfig
 from millstream.pipeline.connector.options import OPTIONS

@@ -59,6 +59,7 @@ class Housekeeping:
             try:
                 if not node.role.is_follower:
                     node.coordinator.tick()
+                    node.share_delivery.tick(node.clock.monotonic())
                     node.transactions.tick()
                 node.maintenance.flush_by_time(self._syncer)
                 node.maintenance.look_for_room()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 from typing import Any
 
+from millstream.broker.groups.share.in_flight import ACQUIRED
 from millstream.broker.net.shared_io import SharedIO
 from millstream.broker.node import Node
 from millstream.broker.overload.description import dropped
@@ -216,6 +217,62 @@ class Collector:
         yield from self._horizons(gauge)
         yield from self._groups(counter, gauge)
         yield from self._transactions(counter, gauge)
+        yield from self._share_groups(counter, gauge)
+
+    def _share_groups(self, counter: Any, gauge: Any) -> Iterator[Any]:
+        """What happens to the records of share groups, and how many wait."""
+        delivery = self._node.share_delivery
+        counts = delivery.counts
+        yield gauge(
+            "millstream_share_sessions", "Consumers of share groups that read.", value=len(delivery.sessions)
+        )
+        yield counter(
+            "millstream_share_given_out_records",
+            "Records given out to members of share groups, each time counted.",
+            value=counts.given_out,
+        )
+        said = counter(
+            "millstream_share_acknowledged_records",
+            "Records that members of share groups acknowledged, by what they said.",
+            labels=["type"],
+        )
+        for number, kind in enumerate(("gap", "accept", "release", "reject", "renew")):
+            said.add_metric([kind], counts.acknowledged[number])
+        yield said
+        yield counter(
+            "millstream_share_timed_out_records",
+            "Records of share groups that were not acknowledged in time.",
+            value=counts.timed_out,
+        )
+        yield counter(
+            "millstream_share_given_up_records",
+            "Records that share groups gave up, because they came back too often.",
+            value=counts.given_up,
+        )
+        yield counter(
+            "millstream_share_save_errors",
+            "Changes of share groups that could not be saved at once.",
+            value=delivery.save_errors,
+        )
+        labels = ["group", "topic", "partition"]
+        lag = gauge(
+            "millstream_share_group_lag_records",
+            "Records of a partition that a share group has not finished.",
+            labels=labels,
+        )
+        held = gauge(
+            "millstream_share_group_acquired_records",
+            "Records of a partition that members of a share group hold.",
+            labels=labels,
+        )
+        for group, place in delivery.begun():
+            topic = self._node.hosted.get(place[0])
+            opened = delivery.find(group, place)
+            if topic is not None and opened is not None and opened.share is not None:
+                at = [group, topic.name, str(place[1])]
+                lag.add_metric(at, opened.share.lag(topic.partitions[place[1]].log.written_offset))
+                held.add_metric(at, opened.share.count_of(ACQUIRED))
+        yield from (lag, held)
 
     def _archive(self, counter: Any, gauge: Any) -> Iterator[Any]:
         """Copies to the archive, segments still to be copied, and reads. Nothing without an archive."""

@@ -19,6 +19,7 @@ from millstream.broker.catalogue.copy_state import CopyState
 from millstream.broker.catalogue.database import FILE_NAME, CatalogueDatabase, is_lost, lost
 from millstream.broker.catalogue.quotas import Entity
 from millstream.broker.groups.coordinator import GroupCoordinator
+from millstream.broker.groups.share.delivery import ShareDelivery
 from millstream.broker.horizon.watch import HorizonWatch
 from millstream.broker.net.counters import BrokerCounters
 from millstream.broker.net.deadlines import Deadlines
@@ -122,7 +123,9 @@ class Node:
             raise
         self.config = self._with_overrides(self.catalogue.broker_overrides, self.catalogue.cluster_overrides)
         self.transactions.set_config(self.config)
-        self.coordinator = GroupCoordinator(self.catalogue, self.config, clock)
+        self._open_groups()
+        if not config.follow:
+            self.share_delivery.cut_to_logs()
         self.backpressure = Backpressure(
             self.catalogue, lambda group, topic: self.coordinator.is_reading(group, topic), clock
         )
@@ -190,6 +193,8 @@ class Node:
     def _start_moves(self, log: PartitionLog, start: int) -> None:
         if not self.role.is_follower:  # a standby gets the losses that its leader records
             self.catalogue.losses.start_moves(log, start, self.catalogue.offsets, self.clock)
+            if (topic := self.hosted.get(log.topic)) is not None:
+                self.share_delivery.on_log_start(topic.id_bytes, log.partition, start)
 
     # Leading and following
 
@@ -228,8 +233,20 @@ class Node:
     def _role_changed(self) -> None:
         if self.role.is_follower:
             self.coordinator.close()
+            self.share_delivery.close()
         else:
-            self.coordinator = GroupCoordinator(self.catalogue, self.config, self.clock)
+            self._open_groups()
+
+    def _open_groups(self) -> None:
+        self.coordinator = GroupCoordinator(self.catalogue, self.config, self.clock)
+        self.share_delivery = ShareDelivery(
+            self.catalogue.share_states,
+            self,
+            lambda group: self.coordinator.settings.of(group),
+            lambda: self.config.group_share_max_share_sessions,
+            self.clock,
+        )
+        self.coordinator.share.dropped = self.share_delivery.forget_group
 
     async def fence(self, by: str, node_id: int) -> None:
         """Another broker leads from now on; see ``Role.fence``."""
@@ -242,6 +259,20 @@ class Node:
         if not self.role.is_follower:
             return await self.catalogue.new_producer_id()
         return await producer_id_of(self.role.host, self.role.port)
+
+    # Logs, for share groups
+
+    def log_of(self, topic_id: bytes, index: int) -> PartitionLog | None:
+        topic = self.hosted.get(topic_id)
+        return topic.partitions[index].log if topic and 0 <= index < len(topic.partitions) else None
+
+    async def offset_at(self, log: PartitionLog, time_ms: int) -> int:
+        """The first offset that is not older than this, or the end. Raises LogError."""
+        if self.archiving is not None and log.log_start_offset < log.segments[0].base_offset:
+            found = await self.archiving.first_at(log, time_ms)
+        else:
+            found = await self.segment_threads.search(log.search_time(time_ms))
+        return log.written_offset if found is None else found[0]
 
     # Policies of topics
 
@@ -256,6 +287,7 @@ class Node:
 
     def drop_topic(self, topic: LocalTopic) -> None:
         self.backpressure.forget_topic(topic)
+        self.share_delivery.forget_topic(topic.id_bytes)
 
     def archived_prefix(self, topic: LocalTopic) -> tuple[str, int]:
         return self.archiving.to_remove(topic) if self.archiving is not None else ("", 0)
@@ -277,6 +309,7 @@ class Node:
         await known.set_broker_overrides(overrides, everywhere=everywhere)
         self.config = changed
         self.coordinator.set_config(changed)
+        self.share_delivery.configure_all()
         self.transactions.set_config(changed)
         if self.archiving is not None:
             self.archiving.config = changed
@@ -285,6 +318,7 @@ class Node:
         """Replace all of a group's own settings."""
         await self.catalogue.set_group_overrides(name, overrides)
         self.coordinator.alter_group(name)
+        self.share_delivery.configure(name)
 
     def _with_overrides(self, own: Mapping[str, str], everywhere: Mapping[str, str]) -> BrokerConfig:
         return with_changes(self.configured, {**everywhere, **own})

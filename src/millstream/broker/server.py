@@ -189,6 +189,7 @@ class Server:
         self.node.deadlines.expire_all()
         self.node.backpressure.close()
         self.node.coordinator.close()
+        self.node.share_delivery.close()
         await self.node.transactions.close()
         for connection in list(self.connections):
             connection.close_when_answered()

@@ -1,4 +1,4 @@
-"""``millstream group``: lists, describes, measures, moves and deletes consumer groups."""
+"""``millstream group``: lists, describes, measures, moves and deletes groups of consumers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.client.text.position import TopicPartition
     from millstream.jobs.owners import Owner
 
-app = App(help="Inspect consumer groups, measure their lag, move and delete them.")
+app = App(help="Inspect consumer groups and share groups, measure their lag, move and delete them.")
 
 _ALARM = 3  # a separate exit code: 1 means that the lag could not be determined
 
@@ -38,7 +38,10 @@ _ALARM = 3  # a separate exit code: 1 means that the lag could not be determined
 )
 @connected
 def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
-    """List consumer groups. For a group that a pipeline owns, show the pipeline and its state."""
+    """List groups, with the kind of each: classic, consumer (KIP-848) or share (KIP-932).
+
+    For a group that a pipeline owns, show the pipeline and its state.
+    """
     from millstream.client.librdkafka.admin import Admin
     from millstream.jobs.owners import owners
 
@@ -75,19 +78,30 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
     For a group of the consumer protocol (KIP-848), also show its epochs, and the partitions that members wait
     for because others have not released them yet. A group missed records if they were deleted before it had
     committed them. Apache Kafka does not record that, but `millstream group lag` shows what is missing now.
+
+    A share group commits no offsets. For each partition, show the first record that it has not finished, and
+    how many it has not finished from there on.
     """
     from millstream.cli.group_lag import missed_json, show_missed
     from millstream.client.insight.lag import missed_by
     from millstream.client.librdkafka.admin import Admin
+    from millstream.client.librdkafka.groups import SHARE
     from millstream.jobs.owners import owners
 
     with Admin(connection) as admin:
         info = admin.group(group)
-        committed = admin.committed(group)
+        shares = admin.share_offsets(group) if info.kind == SHARE else None
+        committed = {} if shares is not None else admin.committed(group)
         missed = missed_by(admin, group) or []
         owner = owners(connection).get(group)
     if output is Output.JSON:
         shown = _group_json(info)
+        if shares is not None:
+            shown["start_offsets"] = [
+                {"topic": place.topic, "partition": place.partition}
+                | {"start": at.start, "unfinished": at.unfinished}
+                for place, at in sorted(shares.items())
+            ]
         shown["committed"] = [
             {"topic": place.topic, "partition": place.partition, "offset": offset}
             for place, offset in committed.items()
@@ -96,7 +110,14 @@ def describe(connection: Connection, group: GroupArgument, output: OutputOption 
         return
     say(_headline(info, owner))
     _show_members(info)
-    if committed:
+    if shares:
+        show_table(
+            ["topic", "partition", "start offset", "unfinished"],
+            [[p.topic, p.partition, at.start, at.unfinished] for p, at in sorted(shares.items())],
+        )
+    elif shares is not None:
+        say("It has not begun to read.")
+    elif committed:
         show_table(
             ["topic", "partition", "committed"],
             [[place.topic, place.partition, offset] for place, offset in committed.items()],
@@ -149,9 +170,9 @@ def _show_members(info: GroupInfo) -> None:
         for member in info.members
     ]
     if info.epoch is not None:
-        columns += ["waits for", "epoch"]
+        columns += ["waits for", "epoch"] if info.kind == "consumer" else ["epoch"]
         for row, member in zip(rows, info.members, strict=True):
-            row += [_reads(member.awaited), member.epoch]
+            row += [_reads(member.awaited), member.epoch] if info.kind == "consumer" else [member.epoch]
     show_table(columns, rows)
 
 
@@ -307,7 +328,8 @@ def seek(
     """Move a group's offsets, and print the old and the new ones.
 
     The group must have no members: they would continue from their own positions and overwrite the new
-    offsets.
+    offsets. A share group delivers all records from its new start offset on, those too that it has finished
+    before.
     """
     from millstream.client.insight.reset import carry_out, planned, refuse_to_move
     from millstream.client.librdkafka.admin import Admin
@@ -359,6 +381,7 @@ def delete(
     yes: YesOption = False,
 ) -> int:
     """Delete groups and their offsets. Records are not touched."""
+    from millstream.client.insight.lag import positions
     from millstream.client.insight.reset import refuse_while_active
     from millstream.client.librdkafka.admin import Admin
 
@@ -366,14 +389,19 @@ def delete(
         for group in groups:
             refuse_while_active(admin, group, "a group in use is not deleted")
         _refuse_while_owned(connection, groups)
-        offsets = {group: len(admin.committed(group)) for group in groups}
-        what = ", ".join(f"{group} ({count(offsets[group], 'committed offset')})" for group in groups)
+        infos = [admin.group(group) for group in groups]
+        kept = {info.name: _kept(info, len(positions(admin, info))) for info in infos}
+        what = ", ".join(f"{group} ({kept[group]})" for group in groups)
         ask(f"Delete {what}? Consumers with that name start over.", yes=yes)
         failed = 0
         for group, error in admin.delete_groups(groups).items():
             if error is None:
-                say(f"deleted {group} with {count(offsets[group], 'committed offset')}")
+                say(f"deleted {group} with {kept[group]}")
             else:
                 note(str(error))
                 failed = 1
     return failed
+
+
+def _kept(info: GroupInfo, offsets: int) -> str:
+    return count(offsets, "start offset" if info.kind == "share" else "committed offset")

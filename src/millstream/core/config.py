@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from millstream.core.errors import ConfigError
+from millstream.core.group_config import GroupConfig, auto_offset_reset
 from millstream.core.settings import Setting, setting
 from millstream.core.topic_config import TopicConfig, check_overload
 from millstream.core.units import did_you_mean
@@ -186,6 +187,101 @@ class BrokerConfig:
         Members keep reading during a conversion.""",
         one_of=("bidirectional", "upgrade", "downgrade", "disabled"),
     )
+    group_share_session_timeout_ms: int = setting(
+        45_000,
+        "A member of a share group leaves it when it has sent no heartbeat for this long.",
+        at_least=1,
+        at_most=_MAX_INT,
+    )
+    group_share_min_session_timeout_ms: int = setting(
+        45_000, "The lowest `share.session.timeout.ms` that a group may set for itself.", at_least=1
+    )
+    group_share_max_session_timeout_ms: int = setting(
+        60_000, "The highest `share.session.timeout.ms` that a group may set for itself.", at_least=1
+    )
+    group_share_heartbeat_interval_ms: int = setting(
+        5000,
+        "How often the broker tells members of share groups to send a heartbeat.",
+        at_least=1,
+        at_most=_MAX_INT,
+    )
+    group_share_min_heartbeat_interval_ms: int = setting(
+        5000, "The lowest `share.heartbeat.interval.ms` that a group may set for itself.", at_least=1
+    )
+    group_share_max_heartbeat_interval_ms: int = setting(
+        15_000, "The highest `share.heartbeat.interval.ms` that a group may set for itself.", at_least=1
+    )
+    group_share_assignment_interval_ms: int = setting(
+        0,
+        """The shortest time between two assignments of a share group. Changes in between wait for the next
+        assignment. Kafka's default is 1000, which makes a new member start reading later.""",
+        at_least=0,
+        at_most=_MAX_INT,
+    )
+    group_share_min_assignment_interval_ms: int = setting(
+        0, "The lowest `share.assignment.interval.ms` that a group may set for itself.", at_least=0
+    )
+    group_share_max_assignment_interval_ms: int = setting(
+        15_000, "The highest `share.assignment.interval.ms` that a group may set for itself.", at_least=0
+    )
+    group_share_max_size: int = setting(
+        200, "How many members a share group may have.", at_least=1, at_most=1000
+    )
+    group_share_assignors: tuple[str, ...] = setting(
+        ("simple",), "The assignor of share groups. There is only this one.", one_of=("simple",)
+    )
+    group_share_max_share_sessions: int = setting(
+        2000, "How many consumers of share groups may read from the broker at once.", at_least=1
+    )
+    group_share_record_lock_duration_ms: int = setting(
+        30_000,
+        """How long a consumer of a share group may keep a record without acknowledging it. After that, the
+        record is delivered again.""",
+        at_least=1000,
+        at_most=3_600_000,
+    )
+    group_share_min_record_lock_duration_ms: int = setting(
+        15_000,
+        "The lowest `share.record.lock.duration.ms` that a group may set for itself.",
+        at_least=1000,
+        at_most=30_000,
+    )
+    group_share_max_record_lock_duration_ms: int = setting(
+        60_000,
+        "The highest `share.record.lock.duration.ms` that a group may set for itself.",
+        at_least=30_000,
+        at_most=3_600_000,
+    )
+    group_share_delivery_count_limit: int = setting(
+        5, "How often a share group delivers a record before it gives it up.", at_least=2, at_most=10
+    )
+    group_share_min_delivery_count_limit: int = setting(
+        2, "The lowest `share.delivery.count.limit` that a group may set for itself.", at_least=2, at_most=5
+    )
+    group_share_max_delivery_count_limit: int = setting(
+        10,
+        "The highest `share.delivery.count.limit` that a group may set for itself.",
+        at_least=5,
+        at_most=25,
+    )
+    group_share_partition_max_record_locks: int = setting(
+        2000,
+        "How many records of one partition the consumers of a share group may hold at once.",
+        at_least=100,
+        at_most=10_000,
+    )
+    group_share_min_partition_max_record_locks: int = setting(
+        100,
+        "The lowest `share.partition.max.record.locks` that a group may set for itself.",
+        at_least=100,
+        at_most=2000,
+    )
+    group_share_max_partition_max_record_locks: int = setting(
+        4000,
+        "The highest `share.partition.max.record.locks` that a group may set for itself.",
+        at_least=2000,
+        at_most=10_000,
+    )
     offset_metadata_max_bytes: int = setting(
         4096, "The longest metadata string that an offset commit may carry.", at_least=0
     )
@@ -323,24 +419,6 @@ class BrokerConfig:
     topic: TopicConfig = field(default_factory=TopicConfig)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
-    """The settings of one group, where it has its own. Otherwise the broker's `group.` settings apply."""
-
-    consumer_session_timeout_ms: int = setting(
-        45_000,
-        "A member leaves the group when it has sent no heartbeat for this long.",
-        at_least=1,
-        at_most=_MAX_INT,
-    )
-    consumer_heartbeat_interval_ms: int = setting(
-        5000, "How often the broker tells members to send a heartbeat.", at_least=1, at_most=_MAX_INT
-    )
-    consumer_assignment_interval_ms: int = setting(
-        0, "The shortest time between two assignments.", at_least=0, at_most=_MAX_INT
-    )
-
-
 _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
 C = TypeVar("C", TopicConfig, BrokerConfig, GroupConfig)
 Config = TopicConfig | BrokerConfig | GroupConfig
@@ -383,6 +461,8 @@ def with_changes(config: C, changes: Mapping[str, str]) -> C:
     changed = dataclasses.replace(config, **values)
     if isinstance(changed, TopicConfig):
         check_overload(changed)
+    elif isinstance(changed, GroupConfig):
+        auto_offset_reset(changed.share_auto_offset_reset)  # raises ConfigError
     return changed
 
 
@@ -392,9 +472,11 @@ def value_of(config: Config, name: str) -> Any:
 
 
 def group_defaults(broker: BrokerConfig) -> GroupConfig:
-    """The settings of a group that has none itself: the broker's of the same names under `group.`."""
+    """The settings of a group that has none itself: the broker's of the same names under `group.`, if any."""
     names = [field.name for field in dataclasses.fields(GroupConfig)]
-    return GroupConfig(**{name: getattr(broker, f"group_{name}") for name in names})
+    return GroupConfig(
+        **{name: getattr(broker, f"group_{name}") for name in names if hasattr(broker, f"group_{name}")}
+    )
 
 
 def load_broker_config(path: Path) -> BrokerConfig:

@@ -2,10 +2,12 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -14,8 +16,10 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -143,6 +147,35 @@ public class PlainClient {
         }
     }
 
+    /** Reads in a share group until all are accepted. Each tenth record is released first, each eleventh renewed. */
+    private static void share(String group, String topic, int count) {
+        Properties properties = properties("group.id", group, "share.acknowledgement.mode", "explicit");
+        try (KafkaShareConsumer<String, String> consumer =
+                new KafkaShareConsumer<>(properties, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of(topic));
+            Set<String> renewed = new HashSet<>();
+            int left = count;
+            while (left > 0) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
+                    int delivery = record.deliveryCount().orElse((short) 0);
+                    int number = Integer.parseInt(record.value());
+                    if (number % 11 == 0 && renewed.add(record.value() + "-" + delivery)) {
+                        consumer.acknowledge(record, AcknowledgeType.RENEW); // the next poll returns it again
+                        continue;
+                    }
+                    System.out.printf("{\"value\": \"%s\", \"delivery\": %d}%n", record.value(), delivery);
+                    if (number % 10 == 0 && delivery == 1) {
+                        consumer.acknowledge(record, AcknowledgeType.RELEASE);
+                    } else {
+                        consumer.acknowledge(record, AcknowledgeType.ACCEPT);
+                        left--;
+                    }
+                }
+                consumer.commitSync().values().forEach(error -> error.ifPresent(told -> { throw told; }));
+            }
+        }
+    }
+
     private static void read(String topic, int partition, String where, int count) {
         try (KafkaConsumer<String, String> consumer = consumer()) {
             TopicPartition wanted = new TopicPartition(topic, partition);
@@ -210,6 +243,7 @@ public class PlainClient {
             case "transact" -> transact(given[2], given[3]);
             case "describe-group" -> describeGroup(given[2]);
             case "delete-group" -> deleteGroup(given[2]);
+            case "share" -> share(given[2], given[3], Integer.parseInt(given[4]));
             default -> throw new IllegalArgumentException(given[1]);
         }
     }

@@ -22,6 +22,11 @@ from tests.support.questions.records import (
     producing_poison,
 )
 from tests.support.questions.settings import settings
+from tests.support.questions.share_groups import (
+    members_of_share_groups,
+    offsets_of_share_groups,
+    settings_of_share_groups,
+)
 from tests.support.questions.topics import (
     creating_topics,
     deleting_topics,
@@ -47,6 +52,9 @@ FAMILIES: list[Callable[[Questions], None]] = [
     settings,
     joining_groups,
     committing_offsets,
+    members_of_share_groups,
+    offsets_of_share_groups,
+    settings_of_share_groups,
     coordinators_and_producers,
     transactions,
 ]

@@ -9,14 +9,12 @@ from __future__ import annotations
 from millstream.broker.api import (
     cluster,
     configs,
-    consumer_groups,
     describe_producers,
     features,
     fetch,
     groups,
     list_offsets,
     metadata,
-    offsets,
     produce,
     producers,
     quotas,
@@ -27,23 +25,25 @@ from millstream.broker.api import (
     transactions,
     versions,
 )
+from millstream.broker.api.share import acknowledgements as share_acknowledgements
+from millstream.broker.api.share import fetch as share_fetch
 
 __all__ = [
     "cluster",
     "configs",
-    "consumer_groups",
     "describe_producers",
     "features",
     "fetch",
     "groups",
     "list_offsets",
     "metadata",
-    "offsets",
     "produce",
     "producers",
     "quotas",
     "replicas",
     "security",
+    "share_acknowledgements",
+    "share_fetch",
     "standby",
     "topics",
     "transactions",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from millstream.broker.api.handlers import serves
-from millstream.broker.catalogue.catalogue import Topic
+from millstream.broker.catalogue.topic import Topic
 from millstream.broker.catalogue.topic_names import check_topic_name
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
@@ -25,13 +25,13 @@ from millstream.broker.upkeep.stopped_logs import stopped_state, uncompacted_sta
 from millstream.core.config import (
     BrokerConfig,
     Config,
-    GroupConfig,
     group_defaults,
     settings_of,
     value_of,
     with_changes,
 )
 from millstream.core.errors import ConfigError, RequestRefused
+from millstream.core.group_config import GroupConfig
 from millstream.core.kafka_errors import (
     INVALID_CONFIG,
     INVALID_REQUEST,
@@ -284,11 +284,15 @@ def _group_entries(node: Node, group: str) -> list[Entry]:
     of_broker = {entry["name"]: entry for entry in _broker_entries(node, everything=True)}
     entries = []
     for name, setting in settings_of(GroupConfig).items():
-        above = of_broker[f"group.{name}"]
-        entry = _entry(setting, [(name, setting.parse(own[name]), _FROM_GROUP)] if name in own else [])
-        entry["synonyms"] += above["synonyms"]
-        if name not in own:
-            entry.update(value=above["value"], config_source=above["config_source"])
+        origins = [(name, setting.parse(own[name]), _FROM_GROUP)] if name in own else []
+        above = of_broker.get(f"group.{name}")
+        if above is None:  # only groups have it
+            origins.append((name, setting.default, _FROM_DEFAULT))
+        entry = _entry(setting, origins)
+        if above is not None:
+            entry["synonyms"] += above["synonyms"]
+            if name not in own:
+                entry.update(value=above["value"], config_source=above["config_source"])
         entries.append(entry)
     return entries
 
@@ -455,17 +459,19 @@ def _check_group_settings(node: Node, overrides: Mapping[str, str]) -> None:
         own = with_changes(group_defaults(broker), overrides)
     except ConfigError as error:
         raise RequestRefused(INVALID_CONFIG, str(error)) from None
+    bounds = settings_of(BrokerConfig)
     for name in overrides:
+        kind, _, rest = name.partition(".")
         value = value_of(own, name)
-        least, most = (f"group.consumer.{bound}.{name.removeprefix('consumer.')}" for bound in ("min", "max"))
-        if value < value_of(broker, least):
+        least, most = (f"group.{kind}.{bound}.{rest}" for bound in ("min", "max"))
+        if least in bounds and value < value_of(broker, least):
             raise RequestRefused(INVALID_CONFIG, f"{name} must be greater than or equal to {least}")
-        if value > value_of(broker, most):
+        if most in bounds and value > value_of(broker, most):
             raise RequestRefused(INVALID_CONFIG, f"{name} must be less than or equal to {most}")
-    if own.consumer_session_timeout_ms <= own.consumer_heartbeat_interval_ms:
-        raise RequestRefused(
-            INVALID_CONFIG, "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
-        )
+    for kind in ("consumer", "share"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if value_of(own, session) <= value_of(own, heartbeat):
+            raise RequestRefused(INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
 
 
 @serves(LIST_CONFIG_RESOURCES, versions=(0, 1))
@@ -503,7 +509,7 @@ def _setting(resource: Any, name: str) -> Setting:
 
 def _default(node: Node, resource: Any, setting: Setting) -> Any:
     if resource.resource_type == _GROUP:
-        return value_of(node.config, f"group.{setting.name}")
+        return value_of(group_defaults(node.config), setting.name)
     config = node.config.topic if resource.resource_type == _TOPIC else node.config
     return value_of(config, setting.name)
 

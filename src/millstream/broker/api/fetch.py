@@ -15,6 +15,7 @@ every limit, because the reader could never get past it otherwise.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -537,6 +538,12 @@ class ReadRecords:
     def bytes(self) -> bytes:
         return self.data
 
+    def peek(self, start: int, size: int) -> builtins.bytes:
+        return self.data[start : start + size]
+
+    def part(self, start: int, size: int) -> ReadRecords:
+        return ReadRecords(self.data[start : start + size])
+
 
 def _whole(body: list[Part]) -> list[Part]:
     """The body in one piece, for the requests that share it. A body that comes from files stays as it is."""
@@ -547,16 +554,20 @@ def _whole(body: list[Part]) -> list[Part]:
 
 
 def _frame(version: int, correlation_id: int, body: list[Part]) -> tuple[list[Part], int]:
+    return frame_answer(correlation_id, body, tags=version >= FLEXIBLE)
+
+
+def frame_answer(correlation_id: int, body: list[Part], *, tags: bool) -> tuple[list[Part], int]:
     """A whole response in parts, and its size."""
     if len(body) == 1 and type(only := body[0]) is bytes:
         size = len(only)
-        if version >= FLEXIBLE:
+        if tags:
             return [ANSWER_HEAD.pack(size + 5, correlation_id) + b"\0" + only], size + 9
         return [ANSWER_HEAD.pack(size + 4, correlation_id) + only], size + 8
     size = 0
     for part in body:
         size += part.size if not isinstance(part, (bytes, bytearray)) else len(part)
-    if version >= FLEXIBLE:
+    if tags:
         head = ANSWER_HEAD.pack(size + 5, correlation_id) + b"\0"
     else:
         head = ANSWER_HEAD.pack(size + 4, correlation_id)

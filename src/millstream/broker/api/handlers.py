@@ -11,14 +11,18 @@ to wait (``broker.handler_types``). The hot requests (Produce, Fetch) bypass thi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.broker.api.node_connection import NodeConnection
 from millstream.broker.handler_types import Client, Reply
 from millstream.broker.node import Node
 
 Handler = Callable[[Node, Any, Client], Reply | Awaitable[Reply]]
+# Responds by itself, now or later: the connection, the request, its version and correlation id.
+ConnectionHandler = Callable[[NodeConnection, Any, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class ServedRequest:
     last: int
     handler: Handler
     advertised_from: int
+    connection_handler: ConnectionHandler | None = None
 
 
 HANDLERS: dict[int, ServedRequest] = {}
@@ -55,3 +60,16 @@ def serves_directly(api_key: int, *, versions: tuple[int, int], advertised_from:
 
     floor = versions[0] if advertised_from is None else advertised_from
     HANDLERS[api_key] = ServedRequest(api_key, *versions, handler, floor)
+
+
+def serves_on_connection(
+    api_key: int, *, versions: tuple[int, int]
+) -> Callable[[ConnectionHandler], ConnectionHandler]:
+    """Register a handler that queues its response itself: it waits like Fetch, or sends from files."""
+
+    def register(handler: ConnectionHandler) -> ConnectionHandler:
+        serves_directly(api_key, versions=versions)
+        HANDLERS[api_key] = dataclasses.replace(HANDLERS[api_key], connection_handler=handler)
+        return handler
+
+    return register

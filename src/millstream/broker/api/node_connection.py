@@ -19,6 +19,10 @@ class NodeConnection(ClientConnection):
         self.produce_shape: ProduceShape | None = None
         self.fetch_shape: FetchShape | None = None
 
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self.node.share_delivery.disconnected(self)
+
     def look_up_quotas(self) -> None:
         super().look_up_quotas()
         if self.produce_meter is not None:

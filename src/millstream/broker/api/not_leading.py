@@ -11,14 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millstream.core.kafka_errors import NOT_COORDINATOR
+from millstream.core.kafka_errors import (
+    NONE,
+    NOT_COORDINATOR,
+    NOT_LEADER_OR_FOLLOWER,
+    SHARE_SESSION_NOT_FOUND,
+)
 from millstream.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    ALTER_SHARE_GROUP_OFFSETS,
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
     DELETE_GROUPS,
+    DELETE_SHARE_GROUP_OFFSETS,
     DESCRIBE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
     HEARTBEAT,
@@ -29,6 +37,10 @@ from millstream.wire.api_keys import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
 )
@@ -95,6 +107,10 @@ def _of_described_groups(request: Any, version: int) -> Answer:
     return {"groups": [{"group_id": name, **_ERROR} for name in request.group_ids]}
 
 
+def _of_share_offsets(request: Any, version: int) -> Answer:
+    return {"groups": [{"group_id": group.group_id, **_ERROR} for group in request.groups]}
+
+
 def _of_deleted_groups(request: Any, version: int) -> Answer:
     return {"results": [{"group_id": name, **_ERROR} for name in request.groups_names]}
 
@@ -102,6 +118,36 @@ def _of_deleted_groups(request: Any, version: int) -> Answer:
 def _of_transactions(request: Any, version: int) -> Answer:
     states = [{"transactional_id": name, **_ERROR} for name in request.transactional_ids]
     return {"transaction_states": states}
+
+
+def _of_share_session(request: Any, **more: Any) -> Answer:
+    """The partitions that the request names. One that names none has a session of another life of this
+    broker: the client opens a new one, and names them all."""
+    error = {
+        "error_code": NOT_LEADER_OR_FOLLOWER,
+        "current_leader": {"leader_id": -1, "leader_epoch": -1},
+        **more,
+    }
+    return {
+        "error_code": NONE if request.topics else SHARE_SESSION_NOT_FOUND,
+        "responses": [
+            {
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    {"partition_index": each.partition_index, **error} for each in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ],
+    }
+
+
+def _of_share_fetch(request: Any, version: int) -> Answer:
+    return _of_share_session(request, records=b"")
+
+
+def _of_share_acknowledge(request: Any, version: int) -> Answer:
+    return _of_share_session(request)
 
 
 REFUSED: dict[int, Callable[[Any, int], Answer]] = {
@@ -121,6 +167,13 @@ REFUSED: dict[int, Callable[[Any, int], Answer]] = {
     OFFSET_DELETE: _of_all,
     DESCRIBE_TRANSACTIONS: _of_transactions,
     LIST_TRANSACTIONS: _of_all,
+    SHARE_FETCH: _of_share_fetch,
+    SHARE_ACKNOWLEDGE: _of_share_acknowledge,
     CONSUMER_GROUP_HEARTBEAT: _of_all,
     CONSUMER_GROUP_DESCRIBE: _of_described_groups,
+    SHARE_GROUP_HEARTBEAT: _of_all,
+    SHARE_GROUP_DESCRIBE: _of_described_groups,
+    DESCRIBE_SHARE_GROUP_OFFSETS: _of_share_offsets,
+    ALTER_SHARE_GROUP_OFFSETS: _of_all,
+    DELETE_SHARE_GROUP_OFFSETS: _of_all,
 }

@@ -113,6 +113,12 @@ class ServedConnection(NodeConnection):
             refusal = REFUSED[api_key](request, version)
             self._answer_all(encode_answer(api_key, version, correlation_id, refusal, served))
             return
+        if served.connection_handler is not None:
+            try:
+                served.connection_handler(self, request, version, correlation_id)
+            except Exception as error:
+                self.give_up(error, name_of(api_key), version)
+            return
         try:
             answer = served.handler(self.node, request, Client(client_id, self.host, version, self.is_gone))
         except Exception as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from millstream.broker.api.configs import topic_entries
 from millstream.broker.api.handlers import serves
-from millstream.broker.catalogue.catalogue import MAX_PARTITIONS, Topic
+from millstream.broker.catalogue.topic import MAX_PARTITIONS, Topic
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
 from millstream.core.errors import LogError, RequestRefused

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from millstream.broker.api.groups.committed_offsets import offsets_to_commit, without_stale
 from millstream.broker.api.handlers import serves
-from millstream.broker.api.offsets import offsets_to_commit, without_stale
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
 from millstream.broker.topics.partition import Partition

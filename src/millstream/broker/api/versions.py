@@ -14,9 +14,8 @@ from millstream.wire.standby import STANDBY_CLIENT
 
 _KEPT: dict[int, bytes] = {}
 
-# Kafka's features: the lowest and highest level served, and the level in force. ``share.version`` is not
-# served yet.
-FEATURES = {"group.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
+# Kafka's features: the lowest and highest level served, and the level in force.
+FEATURES = {"group.version": (0, 1, 1), "share.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
 _LEVEL_0_FROM = 4  # clients that ask in an earlier version can't read that a feature has level 0
 _SUPPORTED, _EPOCH, _FINALIZED = 0, 1, 2  # tags
 

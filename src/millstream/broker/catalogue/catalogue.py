@@ -1,8 +1,9 @@
 """The catalogue: all that a broker keeps besides records, in one SQLite file next to the logs.
 
 It holds topics and their settings, settings of the broker that were changed while it ran, committed
-offsets, the last agreed state of each group, what groups missed (``broker.catalogue.losses``), which producer
-ids are taken, and the decisions about transactions (``broker.transactions.decisions``).
+offsets, the last agreed state of each group, what share groups have finished
+(``broker.catalogue.share_states``), what groups missed (``broker.catalogue.losses``), which producer ids are
+taken, and the decisions about transactions (``broker.transactions.decisions``).
 
 How it works:
 
@@ -20,7 +21,6 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +32,8 @@ from millstream.broker.catalogue.lineage import Promotion
 from millstream.broker.catalogue.losses import Losses
 from millstream.broker.catalogue.quotas import Entity, Quotas
 from millstream.broker.catalogue.scram import Credentials
+from millstream.broker.catalogue.share_states import ShareStates
+from millstream.broker.catalogue.topic import MAX_PARTITIONS, Topic
 from millstream.broker.catalogue.topic_names import check_topic_name, metric_name, name_taken, no_topic
 from millstream.broker.groups.committed_offset import CommittedOffset, OffsetToCommit
 from millstream.broker.transactions.decisions import Commits, TransactionDecisions
@@ -40,24 +42,11 @@ from millstream.core.errors import ConfigError, DataDirectoryError, RequestRefus
 from millstream.core.kafka_errors import INVALID_CONFIG, INVALID_PARTITIONS
 from millstream.core.topic_config import TopicConfig, check_archiving
 
-MAX_PARTITIONS = 10_000  # per topic
-
 _PRODUCER_ID_BLOCK = 1000
 _TOPICS = "SELECT name, id, partitions, overrides FROM topics ORDER BY name"
 _ARCHIVED = "archive.deleted."  # prefix of facts: archives of deleted topics
 _DELETED = "topic.deleted."  # prefix of facts: deleted topics whose logs may still be there
 _MARKED = "archive.marked"  # fact: the URL of the archive that holds this cluster's mark
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic. Immutable: a change of the topic puts another ``Topic`` into the catalogue."""
-
-    name: str
-    id: uuid.UUID
-    partitions: int
-    overrides: Mapping[str, str]  # the topic's own settings, as text by public name
-    config: TopicConfig  # the same on top of the broker's defaults
 
 
 class Catalogue:
@@ -101,6 +90,7 @@ class Catalogue:
         self._database = database if database is not None else CatalogueDatabase(path)
         self.decisions = TransactionDecisions(self._database, self._remember_commits)
         self.losses = Losses(self._database)
+        self.share_states = ShareStates(self._database)
         try:
             self._load()
         except BaseException:
@@ -181,6 +171,7 @@ class Catalogue:
                 self._forget_offsets(group, [(name, p) for p in self._offsets[group][name]])
             self.decisions.forget_topic(name)
             self.losses.forget_topic(name)
+            self.share_states.forget_topic(topic.id.bytes)
             return topic
 
         return self._database.write(write, remember)
@@ -467,12 +458,14 @@ class Catalogue:
             db.execute('DELETE FROM offsets WHERE "group" = ?', (group,))
             db.execute("DELETE FROM groups WHERE name = ?", (group,))
             self.losses.forget(group, db)
+            self.share_states.forget(group, db)
 
         def remember(_: None) -> None:
             self.decisions.forget_pending(group, None)
             self._offsets.pop(group, None)
             self._groups.pop(group, None)
             self.losses.forget(group)
+            self.share_states.forget(group)
 
         return self._database.write(write, remember)
 
@@ -606,11 +599,14 @@ class Catalogue:
         lost = {t.name for t in self._topics.values() if t.config.millstream_storage == "memory"}
         for table in ("offsets", "pending_offsets"):
             database.run_now(f"DELETE FROM {table} WHERE topic = ?", [(name,) for name in lost])  # noqa: S608
+        lost_ids = [(self._topics[name].id.bytes,) for name in lost]
+        database.run_now("DELETE FROM share_partitions WHERE topic_id = ?", lost_ids)
         for group, topic, partition, *fields in database.rows("SELECT * FROM offsets"):
             self._offsets.setdefault(group, {}).setdefault(topic, {})[partition] = CommittedOffset(*fields)
         self._groups.update(database.rows("SELECT name, state FROM groups"))
         self.decisions.load()
         self.losses.load()
+        self.share_states.load()
 
     def _read_facts(self, facts: Mapping[str, str]) -> None:
         self.cluster_id = facts.get("cluster.id", "")

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 FILE_NAME = "catalogue.db"
 PRODUCER_IDS_SKIPPED = 1 << 32  # by a broker that can't know how many were given out before it
-_VERSION = 3  # of the schema; newer ones are refused
+_VERSION = 4  # of the schema; newer ones are refused
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -70,6 +70,15 @@ CREATE TABLE losses (
 ) WITHOUT ROWID;
 CREATE INDEX losses_by_topic ON losses (topic);
 CREATE TABLE groups (name TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE share_partitions (
+    "group" TEXT NOT NULL,
+    topic_id BLOB NOT NULL REFERENCES topics (id) ON DELETE CASCADE,
+    partition INTEGER NOT NULL,
+    start_offset INTEGER NOT NULL,
+    runs BLOB NOT NULL,
+    PRIMARY KEY ("group", topic_id, partition)
+) WITHOUT ROWID;
+CREATE INDEX share_partitions_by_topic ON share_partitions (topic_id);
 CREATE TABLE transactions (
     name TEXT PRIMARY KEY,
     producer_id INTEGER NOT NULL,

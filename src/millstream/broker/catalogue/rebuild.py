@@ -231,8 +231,9 @@ def _tell(db: sqlite3.Connection, result: Rebuilt) -> None:
         )
     else:
         result.unrecovered.append(
-            "what changed after the copy was made: committed offsets (groups read again what they had read "
-            "since), users, quotas, and settings of topics, groups and the broker"
+            "what changed after the copy was made: committed offsets and what share groups have finished "
+            "(groups read again what they had read since), users, quotas, and settings of topics, groups and "
+            "the broker"
         )
     transactions = db.execute("SELECT count(*) FROM transactions").fetchone()[0]
     count = f" ({transactions} in the copy)" if transactions else ""

@@ -16,6 +16,7 @@ from millstream.broker.groups.migration.classic_requests import ClassicRequests
 from millstream.broker.groups.migration.migration import Migration
 from millstream.broker.groups.offsets import GroupOffsets
 from millstream.broker.groups.settings import GroupSettings
+from millstream.broker.groups.share.coordinator import ShareCoordinator
 from millstream.core.clock import Clock
 from millstream.core.config import BrokerConfig
 
@@ -34,6 +35,7 @@ class GroupCoordinator:
         self.classic = ClassicCoordinator(self.directory, self.settings, clock)
         migration = Migration(self.classic, catalogue, self.settings, clock)
         self.consumer = ConsumerCoordinator(self.directory, self.settings, clock, catalogue, migration)
+        self.share = ShareCoordinator(self.directory, self.settings, clock, catalogue)
         self.classic_requests = ClassicRequests(self.classic, self.consumer)
 
         self.directory.open(self.classic.create)

@@ -30,7 +30,7 @@ class GroupDirectory:
         self._clock = clock
         self._coordinators: dict[str, Coordinator] = {}  # by kind
         self._groups: dict[str, Group] = {}
-        self._schedule = Schedule()
+        self._schedule: Schedule[str] = Schedule()
 
     def register(self, coordinator: Coordinator) -> None:
         self._coordinators[coordinator.kind] = coordinator

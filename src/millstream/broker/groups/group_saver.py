@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from millstream.broker.groups.directory import GroupDirectory
+from millstream.broker.groups.group import Group
 from millstream.core.errors import CatalogueFailed, RequestRefused
 from millstream.core.kafka_errors import COORDINATOR_NOT_AVAILABLE
 
@@ -20,13 +22,18 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class SavedGroup(Protocol):
-    """The parts of a group that matter here. Each change increments ``agreement``."""
+class SavedGroup(Group, Protocol):
+    """A group whose members send heartbeats. Each change increments ``agreement``."""
 
-    name: str
     epoch: int
     agreement: int
     is_dead: bool
+
+    def kill(self) -> None:
+        """Stop: the group is deleted or converted, or its broker stops."""
+
+
+K = TypeVar("K", bound=SavedGroup)
 
 
 class GroupSaver:
@@ -94,3 +101,50 @@ class GroupSaver:
                 self._waiting.append((revision, future, answer))
             elif not future.done():
                 future.set_result(answer)
+
+
+class SavedGroups(Generic[K]):
+    """The groups of one kind that members send heartbeats to, with a keeper for each."""
+
+    def __init__(self, directory: GroupDirectory, to_text: Callable[[K], str]) -> None:
+        self.by_name: dict[str, K] = {}  # only read from outside
+        self._directory = directory
+        self._to_text = to_text
+        self._savers: dict[str, GroupSaver] = {}
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raise RequestRefused if the broker is shutting down."""
+        if self._closed:
+            raise RequestRefused(COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")
+
+    def add(self, group: K, *, kept: int = -1) -> None:
+        """Put in a group that is saved up to this agreement."""
+        self._directory.add(group)
+        self.by_name[group.name] = group
+        self._savers[group.name] = GroupSaver(
+            group, lambda: self._directory.save(group, self._to_text), kept=kept
+        )
+
+    def covers(self, name: str, revision: int) -> bool:
+        """True if the group is saved up to this revision. Hot."""
+        return self._savers[name].covers(revision)
+
+    def answer(self, name: str, answer: T, revision: int) -> asyncio.Future[T]:
+        """A future of ``answer``, done once the group is saved up to ``revision``."""
+        return self._savers[name].answer(answer, revision)
+
+    def keep(self, name: str) -> None:
+        """Save the group if it has changed, and look at it again when its next deadline comes."""
+        self._directory.schedule(self.by_name[name])
+        self._savers[name].keep()
+
+    def drop(self, name: str) -> None:
+        self.by_name.pop(name).kill()
+        self._savers.pop(name).settle()
+
+    def close(self) -> None:
+        self._closed = True
+        for name, group in self.by_name.items():
+            group.kill()
+            self._savers[name].close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from millstream.broker.catalogue.catalogue import Catalogue
-from millstream.core.config import BrokerConfig, GroupConfig, group_defaults, with_changes
+from millstream.core.config import BrokerConfig, group_defaults, with_changes
+from millstream.core.group_config import GroupConfig
 
 
 class GroupSettings:

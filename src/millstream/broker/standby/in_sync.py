@@ -13,9 +13,9 @@ acknowledged. The rules are Kafka's:
 4. If too few are left in sync while a response waits, the error is NOT_ENOUGH_REPLICAS_AFTER_APPEND. If
    the request's own time is up first, it is REQUEST_TIMED_OUT. In both cases the records stay.
 
-The same holds for two things that the catalogue keeps: offsets committed in such a topic, and the
-decision to commit a transaction that wrote to one. There the error is COORDINATOR_NOT_AVAILABLE, which
-clients retry.
+The same holds for what the catalogue keeps: offsets committed in such a topic, acknowledgements of share
+groups, and the decision to commit a transaction that wrote to one. There the error is
+COORDINATOR_NOT_AVAILABLE, which clients retry.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from millstream.broker.catalogue.catalogue import Catalogue, Topic
+from millstream.broker.catalogue.catalogue import Catalogue
+from millstream.broker.catalogue.topic import Topic
 from millstream.broker.topics.local_topics import LocalTopics
 from millstream.broker.topics.logs import TopicLogs
 from millstream.broker.topics.opening import as_copy

@@ -1,4 +1,4 @@
-"""Describe many consumer groups at once: their members and what they have committed.
+"""Describe many groups of consumers at once: their members and where they are.
 
 It takes a few requests to each coordinator. librdkafka asks for every group separately, and twice, which is
 slow with a thousand groups.
@@ -7,13 +7,21 @@ slow with a thousand groups.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from millstream.client.connect import Connection
-from millstream.client.librdkafka.groups import GroupInfo, GroupListing, describe_classic, describe_consumer
+from millstream.client.librdkafka.groups import (
+    SHARE,
+    GroupInfo,
+    GroupListing,
+    describe_classic,
+    describe_consumer,
+    describe_share,
+)
 from millstream.client.protocol.cluster import Cluster, Committed, commits_in
 from millstream.client.protocol.link import Link
+from millstream.client.protocol.share_groups import share_offsets_of
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import RequestFailed
 from millstream.wire.api_keys import (
@@ -26,8 +34,12 @@ _OFFSETS_OF_MANY = 8  # the first version of OffsetFetch for several groups; Kaf
 
 @dataclass(frozen=True, slots=True)
 class SurveyedGroup:
+    """A group. The ``commits`` of a share group are its start offsets, and ``unfinished`` says how many
+    records it has not finished."""
+
     info: GroupInfo
     commits: Mapping[TopicPartition, Committed]
+    unfinished: Mapping[TopicPartition, int | None] = field(default_factory=dict)
 
     @property
     def topics(self) -> set[str]:
@@ -46,20 +58,23 @@ def survey(connection: Connection, listed: Sequence[GroupListing]) -> dict[str, 
         found = {}
         for link, names in cluster.by_coordinator(kinds).items():
             consumer = [name for name in names if kinds[name] == "consumer"]
-            classic = [name for name in names if kinds[name] != "consumer"]
+            share = [name for name in names if kinds[name] == SHARE]
+            classic = [name for name in names if kinds[name] not in ("consumer", SHARE)]
             described = chain(
                 *(describe_consumer(link, some) for some in _parts(consumer)),
+                *(describe_share(link, some) for some in _parts(share)),
                 *(describe_classic(link, some) for some in _parts(classic)),
             )
             infos = {info.name: info for info in described if isinstance(info, GroupInfo)}
-            commits = _commits(cluster, link, names)
-            found.update(
-                {
-                    name: SurveyedGroup(infos[name], commits[name])
-                    for name in names
-                    if name in infos and name in commits
-                }
-            )
+            commits = _commits(cluster, link, [*consumer, *classic])
+            offsets = dict(chain(*(share_offsets_of(link, some) for some in _parts(share))))
+            for name in names:
+                if name in infos and name in commits:
+                    found[name] = SurveyedGroup(infos[name], commits[name])
+                elif name in infos and name in offsets:
+                    starts = {place: Committed(at.start) for place, at in offsets[name].items()}
+                    unfinished = {place: at.unfinished for place, at in offsets[name].items()}
+                    found[name] = SurveyedGroup(infos[name], starts, unfinished)
         return found
 
     try:

@@ -15,7 +15,9 @@ from typing import Any
 from millstream.client.insight.horizon import NOT_WRITTEN, WriteRate, retention_of, writing
 from millstream.client.insight.times import PartitionOffset, times_at
 from millstream.client.librdkafka.admin import Admin, Problems
+from millstream.client.librdkafka.groups import SHARE, GroupInfo
 from millstream.client.protocol.cluster import EARLIEST, LATEST, Cluster
+from millstream.client.protocol.share_groups import ShareOffsets
 from millstream.client.protocol.sizes import log_dirs, partition_sizes
 from millstream.client.text.position import Bounds, TopicPartition
 from millstream.core.errors import RequestFailed
@@ -67,15 +69,20 @@ class Lag:
     writing: WriteRate = NOT_WRITTEN
     read_per_second: float = 0.0
     problem: str = ""  # why some of it is not known
+    unfinished: int | None = None  # of a share group, whose ``committed`` is its start offset
 
     @property
     def records(self) -> int | None:
+        if self.unfinished is not None:
+            return self.unfinished
         if self.committed is None or self.bounds is UNKNOWN:
             return None
         return unread(self.committed, self.bounds)
 
     @property
     def lost(self) -> int:
+        if self.unfinished is not None:
+            return 0  # Kafka tells the start offset late: what is before it may all be finished
         is_known = self.committed is not None and self.bounds is not UNKNOWN
         return max(0, self.bounds.start - self.committed) if is_known else 0  # type: ignore[operator]
 
@@ -113,13 +120,24 @@ class Lag:
         return None if seconds is None else round(seconds * 1000)
 
 
+def positions(admin: Admin, group: GroupInfo) -> dict[TopicPartition, int]:
+    """The offset that a group has committed in each partition; of a share group, its start offset."""
+    if group.kind == SHARE:
+        return _starts(admin.share_offsets(group.name))
+    return admin.committed(group.name)
+
+
+def _starts(shares: ShareOffsets) -> dict[TopicPartition, int]:
+    return {place: at.start for place, at in sorted(shares.items())}
+
+
 def group_lag(admin: Admin, group: str, now_ms: int) -> list[Lag]:
     """The lag of every partition of the topics that a group has committed offsets for, or that its members
     read. The group is assumed to make no progress: see ``with_progress``."""
-    holders = {
-        partition: member.client for member in admin.group(group).members for partition in member.assigned
-    }
-    committed = admin.committed(group)
+    info = admin.group(group)
+    holders = {partition: member.client for member in info.members for partition in member.assigned}
+    shares = admin.share_offsets(group) if info.kind == SHARE else {}
+    committed = _starts(shares) if info.kind == SHARE else admin.committed(group)
     existing = admin.topics()
     places = [
         TopicPartition(topic, index)
@@ -149,6 +167,7 @@ def group_lag(admin: Admin, group: str, now_ms: int) -> list[Lag]:
             keepings.get(place.topic, _NO_RETENTION),
             written.get(place, NOT_WRITTEN),
             problem=problems.get(place, ""),
+            unfinished=shares[place].unfinished if place in shares else None,
         )
         for place in places
     ]
@@ -156,7 +175,7 @@ def group_lag(admin: Admin, group: str, now_ms: int) -> list[Lag]:
 
 def with_progress(admin: Admin, group: str, lags: list[Lag], passed: float) -> list[Lag]:
     """The same lags with the group's read rate: what it has committed in the ``passed`` seconds since."""
-    now = admin.committed(group)
+    now = positions(admin, admin.group(group))
 
     def rate(lag: Lag) -> float:
         return max(0, now.get(lag.partition, 0) - (lag.committed or 0)) / passed

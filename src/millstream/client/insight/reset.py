@@ -10,10 +10,13 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from millstream.client.insight.lag import positions
 from millstream.client.insight.times import PartitionOffset, times_at
 from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.groups import SHARE, GroupInfo
 from millstream.client.text.position import Bounds, Position, TopicPartition
 from millstream.core.errors import ConfigError, RequestFailed
+from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND
 from millstream.core.units import count
 
 NON_EMPTY_GROUP = 68
@@ -62,7 +65,8 @@ def planned(
 ) -> list[OffsetMove]:
     """Where every partition of a group would be moved to: those of ``topics`` (by default all that it has
     committed), restricted to ``partitions`` if any are given."""
-    committed = admin.committed(group)
+    info = _known(admin, group)
+    committed = {} if info is None else positions(admin, info)
     places = _places(admin, group, list(committed), topics, partitions)
     bounds = admin.bounds(places)
     origins = None
@@ -100,9 +104,14 @@ def with_times(admin: Admin, moves: Sequence[OffsetMove]) -> list[OffsetMove]:
 
 
 def carry_out(admin: Admin, group: str, moves: Sequence[OffsetMove]) -> None:
-    """Commit the new offsets. Doing it twice has the same effect as doing it once."""
+    """Set the new offsets. Doing it twice has the same effect as doing it once."""
+    info = _known(admin, group)
+    offsets = {move.partition: move.new for move in moves}
     try:
-        admin.commit(group, {move.partition: move.new for move in moves})
+        if info is not None and info.kind == SHARE:
+            admin.move_share_group(group, offsets)
+        else:
+            admin.commit(group, offsets)
     except RequestFailed as error:
         # A member joined since the plan was made; brokers differ in how they report that.
         refuse_to_move(admin, group, new=True)
@@ -112,17 +121,21 @@ def carry_out(admin: Admin, group: str, moves: Sequence[OffsetMove]) -> None:
 def refuse_to_move(admin: Admin, group: str, *, new: bool) -> None:
     """Raise if the group has members. Also if there is no such group, unless it may be a ``new`` one."""
     refuse_while_active(
-        admin, group, "they would continue from their own positions and overwrite the new offsets", new=new
+        admin,
+        group,
+        "they would continue from their own positions and overwrite the new offsets",
+        of_share="a share group is only moved while it has none",
+        new=new,
     )
 
 
-def refuse_while_active(admin: Admin, group: str, why: str, *, new: bool = False) -> None:
-    try:
-        info = admin.group(group)
-    except RequestFailed:
-        if new:
-            return  # offsets may be set before a group exists
-        raise
+def refuse_while_active(admin: Admin, group: str, why: str, *, of_share: str = "", new: bool = False) -> None:
+    """Raise if the group has members, and say why that matters: ``of_share``, if it is a share group."""
+    info = _known(admin, group) if new else admin.group(group)
+    if info is None:
+        return  # offsets may be set before a group exists
+    if info.kind == SHARE and of_share:
+        why = of_share
     if info.members:
         who = ", ".join(sorted({f"{member.client} at {member.host}" for member in info.members})[:3])
         raise RequestFailed(
@@ -130,6 +143,15 @@ def refuse_while_active(admin: Admin, group: str, why: str, *, new: bool = False
             "NON_EMPTY_GROUP",
             f"{group} has {count(len(info.members), 'active member')} ({who}); stop them first: {why}",
         )
+
+
+def _known(admin: Admin, group: str) -> GroupInfo | None:
+    try:
+        return admin.group(group)
+    except RequestFailed as error:
+        if error.code != GROUP_ID_NOT_FOUND:
+            raise
+        return None
 
 
 def _places(

@@ -1,4 +1,4 @@
-"""Consumer groups: list and describe them, read and set their committed offsets, delete them.
+"""Groups of consumers: list and describe them, read and set their offsets, delete them.
 
 These requests go to the groups' coordinators over millstream's own links. librdkafka's admin client ends
 the whole process (an assertion fails) when the connection to a coordinator is lost at the wrong moment.
@@ -15,6 +15,12 @@ from millstream.client.errors import refused
 from millstream.client.librdkafka.request import Requests
 from millstream.client.protocol.cluster import Cluster
 from millstream.client.protocol.link import Link
+from millstream.client.protocol.share_groups import (
+    ShareOffsets,
+    forget_share_topics,
+    move_share_group,
+    share_offsets,
+)
 from millstream.client.text.position import TopicPartition
 from millstream.core.errors import MillstreamError, RequestFailed
 from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND
@@ -24,9 +30,11 @@ from millstream.wire.api_keys import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     LIST_GROUPS,
+    SHARE_GROUP_DESCRIBE,
 )
 from millstream.wire.consumer_protocol import read_assignment
 
+SHARE = "share"  # the kind of a share group, and the name of its protocol
 _WITH_TYPES = 5  # the version of ListGroups with the kinds of groups; Kafka has it since 3.8
 
 
@@ -34,7 +42,7 @@ _WITH_TYPES = 5  # the version of ListGroups with the kinds of groups; Kafka has
 class GroupListing:
     name: str
     state: str
-    kind: str  # "classic" or "consumer" (KIP-848)
+    kind: str  # "classic", "consumer" (KIP-848) or "share" (KIP-932)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,7 @@ class GroupMember:
     client: str
     host: str
     assigned: tuple[TopicPartition, ...]
-    epoch: int | None = None  # this and the next: only in groups of the consumer protocol
+    epoch: int | None = None  # not in classic groups
     awaited: tuple[TopicPartition, ...] = ()  # assigned to it, but not yet released by another member
 
 
@@ -56,15 +64,15 @@ class GroupInfo:
     assignor: str
     coordinator: str
     members: tuple[GroupMember, ...]
-    epoch: int | None = None  # only in groups of the consumer protocol
+    epoch: int | None = None  # this and the next: not in classic groups
     assignment_epoch: int | None = None
 
 
 class Groups(Requests):
-    """Lists, describes and changes consumer groups."""
+    """Lists, describes and changes groups of consumers."""
 
     def groups(self) -> list[GroupListing]:
-        """Every consumer group."""
+        """Every group of consumers."""
         with self._cluster() as cluster:
             found = cluster.patiently(
                 "listing groups",
@@ -98,6 +106,21 @@ class Groups(Requests):
         """Set a group's offsets. The broker refuses while the group has members."""
         with self._cluster() as cluster:
             cluster.commit(group, offsets)
+
+    def share_offsets(self, group: str) -> ShareOffsets:
+        """Where a share group has begun to read. Empty for groups of other kinds."""
+        with self._cluster() as cluster:
+            return share_offsets(cluster, group)
+
+    def move_share_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let a share group begin at these offsets. The broker refuses while the group has members."""
+        with self._cluster() as cluster:
+            move_share_group(cluster, group, offsets)
+
+    def forget_share_topic(self, group: str, topic: str) -> None:
+        """Let a share group begin in a topic as in a new one. The broker refuses while it has members."""
+        with self._cluster() as cluster:
+            forget_share_topics(cluster, group, [topic])
 
     def delete_groups(self, names: Sequence[str]) -> dict[str, MillstreamError | None]:
         """Delete groups and their offsets. Returns each one's error, or None if it was deleted."""
@@ -150,10 +173,34 @@ def describe_consumer(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | 
         )
 
 
+def describe_share(link: Link, names: Sequence[str]) -> Iterator[GroupInfo | RequestFailed]:
+    """Share groups, or why one of them can't be described."""
+    fields = {"group_ids": names, "include_authorized_operations": False}
+    for group in link.request(SHARE_GROUP_DESCRIBE, fields, 1).groups:
+        if group.error_code:
+            yield refused(int(group.error_code), f"group {str(group.group_id)!r}")
+            continue
+        yield GroupInfo(
+            str(group.group_id),
+            str(group.group_state),
+            SHARE,
+            str(group.assignor_name),
+            link.address,
+            tuple(
+                _member(member, None, _places(member.assignment), epoch=int(member.member_epoch))
+                for member in sorted(group.members, key=_by_client)
+            ),
+            int(group.group_epoch),
+            int(group.assignment_epoch),
+        )
+
+
 def _described(cluster: Cluster, name: str) -> GroupInfo | None:
-    """A group of either protocol; None if no group has this name."""
+    """A group of any kind; None if no group has this name."""
     link = cluster.coordinator(name)
     kinds = [describe_classic]
+    if link.newest(SHARE_GROUP_DESCRIBE) >= 1:
+        kinds.insert(0, describe_share)
     if link.newest(CONSUMER_GROUP_DESCRIBE) >= 0:
         kinds.insert(0, describe_consumer)
     for describe in kinds:
@@ -166,12 +213,12 @@ def _described(cluster: Cluster, name: str) -> GroupInfo | None:
 
 
 def _listed(link: Link) -> Iterator[GroupListing]:
-    """The consumer groups that a broker coordinates, without groups of Kafka Connect and the like."""
+    """The groups of consumers that a broker coordinates, without groups of Kafka Connect and the like."""
     answer = link.request(LIST_GROUPS, {}, min(link.newest(LIST_GROUPS), _WITH_TYPES))
     if answer.error_code:
         raise refused(int(answer.error_code), "listing groups")
     for group in answer.groups:
-        if group.protocol_type in ("", "consumer"):
+        if group.protocol_type in ("", "consumer", SHARE):
             state = str(getattr(group, "group_state", "Unknown"))
             kind = str(getattr(group, "group_type", "classic"))
             yield GroupListing(str(group.group_id), state, kind.lower())

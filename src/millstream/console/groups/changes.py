@@ -15,6 +15,7 @@ from millstream.client.insight.reset import (
     with_times,
 )
 from millstream.client.librdkafka.admin import Admin
+from millstream.client.librdkafka.groups import SHARE
 from millstream.client.protocol.cluster import Cluster
 from millstream.client.text.position import parse_position
 from millstream.console.observing.snapshot import GroupState
@@ -232,7 +233,10 @@ def forget_topic(admin: Admin, group: str, topic: str, owner: Owner | None) -> N
     is the ledger of a running job.
     """
     _refuse_under(owner)
-    admin.group(group)
+    if admin.group(group).kind == SHARE:
+        refuse_while_active(admin, group, "a share group forgets a topic only while it has none")
+        admin.forget_share_topic(group, topic)
+        return
     places = [place for place in admin.committed(group) if place.topic == topic]
     if not places:
         raise RequestFailed(

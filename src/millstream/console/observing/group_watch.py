@@ -99,6 +99,7 @@ class GroupWatch:
                     holders.get(place),
                     None,
                     read_per_second=rates.get(place, 0.0),
+                    unfinished=group.unfinished.get(place),
                 )
 
     def _rates(self, name: str) -> dict[TopicPartition, float]:

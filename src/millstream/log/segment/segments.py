@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -31,6 +32,15 @@ class LogSlice:
 
     def bytes(self) -> bytes:
         return b"" if self.file is None else self.file.pread(self.size, self.position)
+
+    def peek(self, start: int, size: int) -> builtins.bytes:
+        """Some of the bytes, from ``start`` in the slice on."""
+        if self.file is None:
+            return b""
+        return self.file.pread(min(size, self.size - start), self.position + start)
+
+    def part(self, start: int, size: int) -> LogSlice:
+        return LogSlice(self.file, self.position + start, size)
 
 
 NOTHING = LogSlice(None, 0, 0)

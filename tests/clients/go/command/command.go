@@ -23,6 +23,11 @@ type Client interface {
 	DeleteGroup(group string)
 }
 
+// Sharer is a library that has share groups.
+type Sharer interface {
+	Share(group, topic string, count int)
+}
+
 // Record is what is told of a record that was read.
 type Record struct {
 	Partition int32  `json:"partition"`
@@ -86,6 +91,8 @@ func Run(client Client, arguments []string) {
 		Say(client.DescribeGroup(rest[0], rest[1]))
 	case "delete-group":
 		client.DeleteGroup(rest[0])
+	case "share":
+		client.(Sharer).Share(rest[0], rest[1], int(number(rest[2])))
 	default:
 		Must(fmt.Errorf("unknown command %q", command))
 	}

@@ -196,4 +196,29 @@ func (f franz) DeleteGroup(group string) {
 	command.Must(err)
 }
 
+// Share reads in a share group until each of so many records is accepted. Each tenth is released first, and each
+// eleventh renewed.
+func (f franz) Share(group, topic string, count int) {
+	client := f.open(kgo.ShareGroup(group), kgo.ConsumeTopics(topic))
+	defer client.Close()
+	for count > 0 {
+		client.PollFetches(ctx).EachRecord(func(record *kgo.Record) {
+			command.Say(map[string]any{"value": string(record.Value), "delivery": record.DeliveryCount()})
+			number, err := strconv.Atoi(string(record.Value))
+			command.Must(err)
+			if number%11 == 0 {
+				record.Ack(kgo.AckRenew)
+				command.Must(client.FlushAcks(ctx))
+			}
+			if number%10 == 0 && record.DeliveryCount() == 1 {
+				record.Ack(kgo.AckRelease)
+				return
+			}
+			record.Ack(kgo.AckAccept)
+			count--
+		})
+		command.Must(client.FlushAcks(ctx))
+	}
+}
+
 func main() { command.Run(franz{os.Args[1]}, os.Args[2:]) }

@@ -24,14 +24,16 @@ async def joined(node: Node, version: int = 9) -> Any:
 
 
 @pytest.mark.parametrize("version", versions(10))
-def test_this_node_coordinates_groups_and_transactions(node: Node, run: Run, version: int) -> None:
-    for key_type in (0, 1):
+def test_this_node_coordinates_everything(node: Node, run: Run, version: int) -> None:
+    for key_type in (0, 1, 2) if version >= 6 else (0, 1):
         answer = run(ask(node, 10, version, key="a", coordinator_keys=["a", "b"], key_type=key_type))
         found = answer.coordinators if version >= 4 else [answer]
         assert len(found) == (2 if version >= 4 else 1)
         assert {(f.error_code, f.node_id, f.host, f.port) for f in found} == {(0, 7, "broker.example", 9092)}
     if version >= 1:
-        answer = run(ask(node, 10, version, key="a", coordinator_keys=["a"], key_type=2))
+        answer = run(
+            ask(node, 10, version, key="a", coordinator_keys=["a"], key_type=2 if version < 6 else 3)
+        )
         found = answer.coordinators[0] if version >= 4 else answer
         assert found.error_code == 42
         assert "not served" in found.error_message

@@ -14,6 +14,7 @@ import pytest
 
 from millstream.broker.catalogue.backup import AFTER_OTHERS, AFTER_TOPICS, BackupClock, back_up
 from millstream.broker.catalogue.rebuild import rebuild_catalogue
+from millstream.broker.catalogue.share_states import SavedShare
 from millstream.broker.catalogue.stopped_broker import read_catalogue
 from millstream.broker.groups.committed_offset import OffsetToCommit
 from millstream.broker.node import Node
@@ -62,6 +63,9 @@ def data(tmp_path: Path, ids: dict[str, uuid.UUID]) -> Path:
             fill(node, name)
         await node.topic_admin.create("brief", 1, {"millstream.storage": "memory"})
         await node.catalogue.commit_offsets("g", [OffsetToCommit("kept", 0, 3, 0, "", NOW)])
+        for name in ("kept", "gone"):
+            topic_id = node.catalogue.topics[name].id.bytes
+            await node.catalogue.share_states.save({("s", topic_id, 0): SavedShare(2, b"")})
         back_up(data)
 
     async def after(node: Node) -> None:
@@ -133,6 +137,7 @@ def test_every_message_leads_to_the_rebuild_which_brings_back_what_the_copy_and_
         assert topics["kept"].overrides == {"retention.ms": "1234567"}
         assert topics["brief"].overrides == {"millstream.storage": "memory"}
         assert node.catalogue.offsets_of("g")["kept"][0].offset == 3
+        assert node.catalogue.share_states.of("s") == {(ids["kept"].bytes, 0): SavedShare(2, b"")}
         ends = {str(p): p.log.end_offset for p in node.topics.partitions()}
         assert (ends["kept-0"], ends["kept-3"], ends["again-0"], ends["new-2"]) == (5, 5, 0, 5)
         assert "synced up to offset 5" in str(node.topics.partition("lost", 0).log.offline)  # type: ignore[union-attr]

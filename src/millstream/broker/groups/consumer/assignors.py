@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from millstream.broker.groups.consumer.member import Partition
+from millstream.broker.groups.topics import Partition
 
 
 class Candidate(NamedTuple):

@@ -22,8 +22,8 @@ from math import inf
 
 from millstream.broker.groups.classic.member import JoinRequest, JoinResponse, SyncResponse
 from millstream.broker.groups.consumer.group import ConsumerGroup
-from millstream.broker.groups.consumer.member import ClassicPart, ConsumerMember, MemberState, Partition
-from millstream.broker.groups.consumer.subscriptions import Topics
+from millstream.broker.groups.consumer.member import ClassicPart, ConsumerMember, MemberState
+from millstream.broker.groups.topics import Partition, Topics
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
     COORDINATOR_NOT_AVAILABLE,

@@ -13,13 +13,13 @@ from typing import Any, Protocol, TypeVar
 from millstream.broker.groups.classic.member import JoinRequest, JoinResponse, SyncResponse
 from millstream.broker.groups.consumer import classic_members, snapshot
 from millstream.broker.groups.consumer.group import JOIN, ConsumerGroup, Heartbeat, HeartbeatResponse
-from millstream.broker.groups.consumer.subscriptions import Topics
 from millstream.broker.groups.directory import GroupDirectory
-from millstream.broker.groups.group_saver import GroupSaver
+from millstream.broker.groups.group_saver import SavedGroups
 from millstream.broker.groups.settings import GroupSettings
+from millstream.broker.groups.topics import Topics
 from millstream.core.clock import Clock
 from millstream.core.errors import RequestRefused
-from millstream.core.kafka_errors import COORDINATOR_NOT_AVAILABLE, GROUP_ID_NOT_FOUND
+from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND
 
 T = TypeVar("T")
 
@@ -50,28 +50,26 @@ class ConsumerCoordinator:
         topics: Topics,
         changeover: Changeover,
     ) -> None:
-        self.groups: dict[str, ConsumerGroup] = {}  # only read from outside
-        self._savers: dict[str, GroupSaver] = {}
+        self._kept = SavedGroups(directory, snapshot.to_text)
+        self.groups = self._kept.by_name  # only read from outside
         self._directory = directory
         self._settings = settings
         self._clock = clock
         self._topics = topics
         self._changeover = changeover
-        self._closed = False
         directory.register(self)
 
     # Requests of the consumer protocol
 
     def heartbeat(self, name: str, beat: Heartbeat) -> HeartbeatResponse | asyncio.Future[HeartbeatResponse]:
         """The response to a ConsumerGroupHeartbeat. Raises RequestRefused. Hot."""
-        if self._closed:
-            raise RequestRefused(COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")
+        self._kept.check_open()
         group = self.groups.get(name)
         if group is None:
             return self._first_heartbeat(name, beat)
         agreed = group.agreement
         answer = group.heartbeat(beat, self._clock.monotonic())
-        if group.agreement == agreed and self._savers[name].covers(answer.revision):
+        if group.agreement == agreed and self._kept.covers(name, answer.revision):
             self._directory.schedule(group)
             return answer
         return self._answer(name, answer, answer.revision)
@@ -86,7 +84,7 @@ class ConsumerCoordinator:
             raise RequestRefused(GROUP_ID_NOT_FOUND, f"Group {name} not found.")
         self._apply_settings(group)
         answer = group.heartbeat(beat, self._clock.monotonic())  # if refused, nothing has changed here
-        self._add(group)
+        self._kept.add(group)
         return self._answer(name, answer, answer.revision)
 
     def heartbeat_interval_ms(self, name: str) -> int:
@@ -134,7 +132,7 @@ class ConsumerCoordinator:
         group = snapshot.restored(name, fields, self._topics, now)
         self._apply_settings(group)
         group.start_sessions(now)
-        self._add(group, kept=group.agreement)
+        self._kept.add(group, kept=group.agreement)
         self._directory.schedule(group)
 
     def configure(self, name: str) -> None:
@@ -150,30 +148,18 @@ class ConsumerCoordinator:
 
     def follow_up(self, name: str) -> None:
         group = self.groups[name]
-        self._directory.schedule(group)
-        self._savers[name].keep()
+        self._kept.keep(name)
         if group.has_only_classic_members:
             self._changeover.to_classic(group)
 
     def drop(self, name: str) -> None:
-        self.groups.pop(name).kill()
-        self._savers.pop(name).settle()
+        self._kept.drop(name)
 
     def close(self) -> None:
-        self._closed = True
-        for name, group in self.groups.items():
-            group.kill()
-            self._savers[name].close()
-
-    def _add(self, group: ConsumerGroup, *, kept: int = -1) -> None:
-        self._directory.add(group)
-        self.groups[group.name] = group
-        self._savers[group.name] = GroupSaver(
-            group, lambda: self._directory.save(group, snapshot.to_text), kept=kept
-        )
+        self._kept.close()
 
     def _answer(self, name: str, answer: T, revision: int) -> asyncio.Future[T]:
         """A future of a response, done when it may be sent."""
-        future = self._savers[name].answer(answer, revision)
+        future = self._kept.answer(name, answer, revision)
         self.follow_up(name)
         return future

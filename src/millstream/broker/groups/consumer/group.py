@@ -46,8 +46,9 @@ from math import inf
 from typing import NamedTuple
 
 from millstream.broker.groups.consumer.assignors import ASSIGNORS, Candidate
-from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember, MemberState, Partition
-from millstream.broker.groups.consumer.subscriptions import Subscriptions, Topics
+from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember, MemberState
+from millstream.broker.groups.consumer.subscriptions import Subscriptions
+from millstream.broker.groups.topics import Partition, Topics
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import (
     COORDINATOR_NOT_AVAILABLE,

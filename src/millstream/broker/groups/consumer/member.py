@@ -30,8 +30,7 @@ from math import inf
 from typing import NamedTuple
 
 from millstream.broker.groups.classic.member import Protocols
-
-Partition = tuple[bytes, int]  # the topic's id, the partition's index
+from millstream.broker.groups.topics import Partition
 
 LEFT_STATIC = -2
 """The epoch of a static member that has left and is expected back within its session."""

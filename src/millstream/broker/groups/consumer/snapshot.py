@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from millstream.broker.groups.consumer.group import ConsumerGroup
-from millstream.broker.groups.consumer.member import ClassicPart, ConsumerMember, MemberState, Partition
-from millstream.broker.groups.consumer.subscriptions import Topics
+from millstream.broker.groups.consumer.member import ClassicPart, ConsumerMember, MemberState
+from millstream.broker.groups.topics import Partition, Topics
 
 _Written = dict[str, dict[str, list[int]]]  # partitions by topic id and the epoch in which they were assigned
 

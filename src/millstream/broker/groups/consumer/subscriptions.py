@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import logging
-import uuid
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Collection, Iterable
 
 from millstream.broker.groups.consumer.member import ConsumerMember
+from millstream.broker.groups.topics import Topics, existing
 from millstream.core.user_regex import BadPattern, compile_pattern
 
 _log = logging.getLogger(__name__)
-
-
-class TopicShape(Protocol):
-    """The parts of a topic that matter here."""
-
-    @property
-    def id(self) -> uuid.UUID: ...
-
-    @property
-    def partitions(self) -> int: ...
-
-
-class Topics(Protocol):
-    """The topics that exist now. ``topics_version`` changes with them."""
-
-    topics_version: int
-
-    @property
-    def topics(self) -> Mapping[str, TopicShape]: ...
 
 
 class Subscriptions:
@@ -54,11 +34,7 @@ class Subscriptions:
         expressions = {member.regex for member in members if member.regex}
         self._matched = {regex: self._matching(regex, there) for regex in expressions}
         names = frozenset[str]().union(*(member.names for member in members), *self._matched.values())
-        self.existing = {
-            name: (topic.id.bytes, topic.partitions)
-            for name in names
-            if (topic := there.get(name)) is not None
-        }
+        self.existing = existing(names, self._topics)
 
     def _matching(self, regex: str, names: Iterable[str]) -> frozenset[str]:
         """The names that match a member's pattern.

@@ -16,7 +16,7 @@ from millstream.broker.groups.classic.member import ClassicMember, JoinRequest
 from millstream.broker.groups.consumer.classic_members import named
 from millstream.broker.groups.consumer.group import ConsumerGroup
 from millstream.broker.groups.consumer.member import ClassicPart, ConsumerMember
-from millstream.broker.groups.consumer.subscriptions import Topics
+from millstream.broker.groups.topics import Topics
 from millstream.wire.consumer_protocol import read_assignment, read_subscription, write_assignment
 
 

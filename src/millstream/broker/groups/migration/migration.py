@@ -11,9 +11,9 @@ import logging
 from millstream.broker.groups.classic.coordinator import ClassicCoordinator
 from millstream.broker.groups.classic.group import ClassicGroup
 from millstream.broker.groups.consumer.group import JOIN, ConsumerGroup, Heartbeat
-from millstream.broker.groups.consumer.subscriptions import Topics
 from millstream.broker.groups.migration.conversion import downgrade, upgrade
 from millstream.broker.groups.settings import GroupSettings
+from millstream.broker.groups.topics import Topics
 from millstream.core.clock import Clock
 from millstream.core.errors import RequestRefused
 from millstream.core.kafka_errors import GROUP_ID_NOT_FOUND

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.broker.groups.consumer.assignors import ASSIGNORS, Candidate, Targets, by_range, uniform
-from millstream.broker.groups.consumer.member import Partition
+from millstream.broker.groups.topics import Partition
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 

@@ -1,6 +1,6 @@
 """FindCoordinator and classic groups: join, sync, heartbeat, leave, list, describe, delete.
 
-Requests that only groups of the consumer protocol serve are in ``api.consumer_groups``.
+Requests that only groups of another kind serve are beside this.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from millstream.wire.codec.schema_codec import Answer, Lazily, answer_writer
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 NOT_ASKED = -(2**31)
 
-_GROUP, _TRANSACTION = 0, 1
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_SHARE_FROM = 6  # from this version on FindCoordinator also finds what keeps the state of share groups
 _PROTOCOL_NAMED_FROM = 5  # from this version on SyncGroup has to name the agreed protocol
 
 
@@ -46,7 +47,8 @@ _PROTOCOL_NAMED_FROM = 5  # from this version on SyncGroup has to name the agree
 def find_coordinator(node: Node, request: Any, client: Client) -> Answer:
     """This node coordinates everything. From version 4 on, a request has many keys."""
     key_type = getattr(request, "key_type", _GROUP)
-    if key_type in (_GROUP, _TRANSACTION):
+    served = {_GROUP, _TRANSACTION} if client.version < _SHARE_FROM else {_GROUP, _TRANSACTION, _SHARE}
+    if key_type in served:
         found = {
             "error_code": NONE,
             "node_id": node.role.leader_id,
@@ -54,7 +56,10 @@ def find_coordinator(node: Node, request: Any, client: Client) -> Answer:
             "port": node.role.port,
         }
     else:
-        message = f"coordinators of type {key_type} are not served, only of groups (0) and transactions (1)"
+        message = (
+            f"coordinators of type {key_type} are not served, only of groups (0), transactions (1) and, from "
+            f"version {_SHARE_FROM} on, share groups (2)"
+        )
         found = {
             "error_code": INVALID_REQUEST,
             "error_message": message,

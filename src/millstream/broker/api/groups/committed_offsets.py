@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from millstream.broker.api.handlers import serves
-from millstream.broker.catalogue.catalogue import Topic
+from millstream.broker.catalogue.topic import Topic
 from millstream.broker.groups.committed_offset import CommittedOffset, OffsetToCommit
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node

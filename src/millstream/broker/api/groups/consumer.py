@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any
 
-from millstream.broker.api.groups import ALL_OPERATIONS, NOT_ASKED
+from millstream.broker.api.groups.assignments import assignment
+from millstream.broker.api.groups.classic import ALL_OPERATIONS, NOT_ASKED
 from millstream.broker.api.handlers import serves
 from millstream.broker.groups.consumer.group import JOIN, LEAVE, ConsumerGroup, Heartbeat, HeartbeatResponse
-from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember, Partition
+from millstream.broker.groups.consumer.member import LEFT_STATIC, ConsumerMember
 from millstream.broker.handler_types import Client
 from millstream.broker.node import Node
 from millstream.core.errors import RequestRefused
@@ -71,7 +72,7 @@ def _answer(node: Node, group: str, beat: HeartbeatResponse) -> Answer:
         "member_id": beat.member_id,
         "member_epoch": beat.epoch,
         "heartbeat_interval": interval,
-        "assignment": None if beat.assignment is None else _assignment(node, beat.assignment),
+        "assignment": None if beat.assignment is None else assignment(node, beat.assignment),
     }
 
 
@@ -135,20 +136,6 @@ def _check(node: Node, request: Any, version: int) -> None:
         )
 
 
-def _assignment(node: Node, partitions: Iterable[Partition], *, named: bool = False) -> dict[str, Any]:
-    """Partitions in the form of a response. Those of deleted topics are left out, as they have no name."""
-    indexes: dict[bytes, list[int]] = {}
-    for topic, index in sorted(partitions):
-        indexes.setdefault(topic, []).append(index)
-    found = []
-    for topic, of_topic in indexes.items():
-        hosted = node.hosted.get(topic)
-        if hosted is not None:
-            name = {"topic_name": hosted.name} if named else {}
-            found.append({"topic_id": hosted.id, **name, "partitions": of_topic})
-    return {"topic_partitions": found}
-
-
 @serves(CONSUMER_GROUP_DESCRIBE, versions=(0, 1))
 def consumer_group_describe(node: Node, request: Any, client: Client) -> Answer:
     operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
@@ -185,7 +172,7 @@ def _member(node: Node, member: ConsumerMember) -> dict[str, Any]:
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.names),
         "subscribed_topic_regex": member.regex,
-        "assignment": _assignment(node, member.assigned, named=True),
-        "target_assignment": _assignment(node, member.target, named=True),
+        "assignment": assignment(node, member.assigned, named=True),
+        "target_assignment": assignment(node, member.target, named=True),
         "member_type": _CONSUMER if member.classic is None else _CLASSIC,
     }
