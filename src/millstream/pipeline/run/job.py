@@ -149,9 +149,15 @@ class Job:
 
     def _attach(self, spark: SparkSession) -> None:
         from millstream.pipeline.run.delivery.delivery import BatchStopped
-        from millstream.pipeline.spark.job_session import check_session, quiet_failures, shipped_code
+        from millstream.pipeline.spark.job_session import (
+            check_session,
+            load_pandas,
+            quiet_failures,
+            shipped_code,
+        )
 
         check_session(spark, self.flow)
+        load_pandas()
         self._lent.enter_context(shipped_code(self.flow))
         reported = (BatchStopped, MillstreamError)
         self._lent.enter_context(quiet_failures(lambda error: isinstance(error, reported)))

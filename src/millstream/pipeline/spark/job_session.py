@@ -10,7 +10,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from millstream.core.errors import TopologyError
@@ -101,6 +102,15 @@ def check_session(spark: SparkSession, flow: Topology) -> None:
             " you create the session; `millstream run` does so",
             where=flow.at,
         )
+
+
+def load_pandas() -> None:
+    """Load pandas now, in one thread. The first batches of several queries run at the same moment, and
+    pyarrow loads pandas with the first value that it converts. Threads that do so together can find it half
+    loaded.
+    """
+    with suppress(ImportError):  # pyarrow works without it
+        import_module("pandas")
 
 
 @contextmanager
