@@ -30,7 +30,9 @@ def recorded(make: Callable[[], Any]) -> Any:
         return expression_of_column(make())
 
 
-@pytest.mark.parametrize(("make", "text"), [*BOTH_WAYS, *AGGREGATES], ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize(
+    ("make", "text"), [*BOTH_WAYS, *AGGREGATES], ids=lambda one: one if isinstance(one, str) else ""
+)
 def test_a_column_is_the_sql_that_a_person_would_write(make: Callable[[], Any], text: str) -> None:
     assert recorded(make).sql == text
     check_sql(text, None, what="the text")
