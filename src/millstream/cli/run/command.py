@@ -106,7 +106,7 @@ def run(
     """
     import pyspark  # noqa: F401  (fails here if missing, before the broker is queried and topics are created)
 
-    from millstream.cli.run.orders import Orders, check_file
+    from millstream.cli.run.end_requests import EndRequests, check_file
     from millstream.cli.run.running import run_job, run_watched
     from millstream.pipeline.dsl.load import load_topology, user_modules
     from millstream.pipeline.run.engine import Engine
@@ -159,7 +159,7 @@ def run(
             write_elsewhere(flow, output_prefix)
         return flow
 
-    orders = Orders(None if watch else lambda: check_file(file, name, loaded))
+    requests = EndRequests(None if watch else lambda: check_file(file, name, loaded))
     last: StatusWriter | None = None
 
     def status() -> StatusWriter | None:
@@ -167,12 +167,12 @@ def run(
         if not no_status:
             previous = None if last is None else last.run
             last = StatusWriter(
-                connection, say=note, commanded=orders, previous=previous, retries=mode.restarts
+                connection, say=note, commanded=requests, previous=previous, retries=mode.restarts
             )
         return last
 
     if watch:
-        return run_watched(file, load, settings, engine, status, orders)
+        return run_watched(file, load, settings, engine, status, requests)
     restarts = None if restart is Restart.NEVER else Restarts(max_restarts)
     return run_job(
         load,
@@ -180,7 +180,7 @@ def run(
         engine,
         status,
         printer,
-        orders,
+        requests,
         rebuild=rebuild,
         finish=not leave_open,
         restarts=restarts,

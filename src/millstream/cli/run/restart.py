@@ -14,7 +14,7 @@ from millstream.core.errors import ConfigError, DataLoss, MillstreamError, Topol
 from millstream.core.units import count
 
 if TYPE_CHECKING:
-    from millstream.cli.run.orders import Orders
+    from millstream.cli.run.end_requests import EndRequests
     from millstream.core.interrupts import Interrupts
 
 _FIRST_S, _LONGEST_S = 1.0, 60.0
@@ -85,7 +85,7 @@ def helps(error: MillstreamError, *, ran: bool) -> bool:
 def restarting(
     run: Callable[[], int],
     restarts: Restarts,
-    interrupts: Interrupts | Orders,
+    interrupts: Interrupts | EndRequests,
     *,
     ran: Callable[[], bool],
     clock: Callable[[], float] = time.monotonic,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.cli.run.orders import Orders
+from millstream.cli.run.end_requests import EndRequests
 from millstream.cli.run.progress import Printer
 from millstream.cli.run.restart import Restarts, restarting
 from millstream.cli.run.watch import Watched
@@ -35,7 +35,7 @@ def run_job(
     engine: Engine,
     status: Callable[[], StatusWriter | None],
     printer: Printer,
-    orders: Orders,
+    requests: EndRequests,
     *,
     rebuild: bool,
     finish: bool,
@@ -45,8 +45,8 @@ def run_job(
     restart loads it again. Returns the exit code.
     """
     flow = load()
-    with orders:
-        interrupts = orders.interrupts
+    with requests:
+        interrupts = requests.interrupts
 
         def stop(job: Job) -> None:
             seen = interrupts.count
@@ -57,7 +57,7 @@ def run_job(
         launch = Launch(
             flow,
             settings,
-            _at_terminal(engine, orders),
+            _at_terminal(engine, requests),
             stop=stop,
             note=note,
             status=status,
@@ -75,18 +75,18 @@ def run_job(
                 except MillstreamError as error:
                     printer.failed(error)
                     raise
-                if not began and not orders.commanded:
+                if not began and not requests.commanded:
                     return 130
-                printer.ended(launch.totals.progress(), stopped=bool(orders))
+                printer.ended(launch.totals.progress(), stopped=bool(requests))
                 say(f"{flow.name} ended: {launch.totals.progress()}")
-                if (command := orders.restart()) is None:
+                if (command := requests.restart()) is None:
                     return 0
                 say(f"restarting for {command.by}: the file is read again")
                 launch.reload(load())
 
         if restarts is None:
             return once()
-        return restarting(once, restarts, orders, ran=lambda: launch.ran)
+        return restarting(once, restarts, requests, ran=lambda: launch.ran)
 
 
 def run_watched(
@@ -95,7 +95,7 @@ def run_watched(
     settings: JobSettings,
     engine: Engine,
     status: Callable[[], StatusWriter | None],
-    orders: Orders,
+    requests: EndRequests,
 ) -> int:
     """Run the pipeline in a file, and start it again whenever the file is saved. Returns the exit code."""
     home = Path(".millstream") / f"{path.stem}.watch"
@@ -105,14 +105,14 @@ def run_watched(
         return replace(settings, checkpoint=checkpoint, views=settings.views or own, status=writer)
 
     watched = Watched(path, load, scratch, home)
-    with orders, writer or nullcontext():
-        spark = _at_terminal(engine, orders)
+    with requests, writer or nullcontext():
+        spark = _at_terminal(engine, requests)
         with spark.session(home.name, home, _WHATEVER_IS_WATCHED) as session:
-            return 130 if session is None else watched.run(session, orders)
+            return 130 if session is None else watched.run(session, requests)
 
 
-def _at_terminal(engine: Engine, orders: Orders) -> Engine:
-    return replace(engine, stopping=lambda: bool(orders), say=say, waiting=spinner)
+def _at_terminal(engine: Engine, requests: EndRequests) -> Engine:
+    return replace(engine, stopping=lambda: bool(requests), say=say, waiting=spinner)
 
 
 def say(line: str) -> None:

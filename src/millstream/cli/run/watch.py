@@ -22,7 +22,7 @@ from millstream.pipeline.dsl.load import user_modules
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millstream.cli.run.orders import Orders
+    from millstream.cli.run.end_requests import EndRequests
     from millstream.pipeline.dsl.topology import Topology
     from millstream.pipeline.run.job import Job
     from millstream.pipeline.run.settings import JobSettings
@@ -84,13 +84,13 @@ class Watched:
         self._settings = settings
         self._home = home
 
-    def run(self, session: SparkSession, orders: Orders) -> int:
+    def run(self, session: SparkSession, requests: EndRequests) -> int:
         """Start, wait for a change and stop, again and again until Ctrl-C or a command to stop."""
-        while not orders:
+        while not requests:
             job = self._start(session)
-            self._wait(job, orders)
+            self._wait(job, requests)
             if job is not None:
-                print("stopping after this batch ..." if orders else "stopping the job ...", flush=True)
+                print("stopping after this batch ..." if requests else "stopping the job ...", flush=True)
                 job.stop(patience=60)
             self._files.forget()
         return 0
@@ -142,10 +142,10 @@ class Watched:
             reader.close()
             store.close()
 
-    def _wait(self, job: Job | None, orders: Orders) -> None:
+    def _wait(self, job: Job | None, requests: EndRequests) -> None:
         """Wait until a file has changed, even if the job fails or ends first."""
         said = job is None
-        while not orders:
+        while not requests:
             if not said and job is not None:
                 error = job.failed()
                 if error is not None:

@@ -23,7 +23,7 @@ from millstream.jobs.report import Action
 _CHECK_S = 120.0
 
 
-class Orders:
+class EndRequests:
     """True once somebody wants the job to end. ``check`` returns why the job could not be started again."""
 
     def __init__(self, check: Callable[[], str | None] | None = None) -> None:

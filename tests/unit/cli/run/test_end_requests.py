@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.run.orders import Orders, check_file
+from millstream.cli.run.end_requests import EndRequests, check_file
 from millstream.jobs.command import Command
 from millstream.jobs.report import Action
 
@@ -23,49 +23,49 @@ def command(action: Action) -> Command:
 
 
 def test_a_stop_ends_the_job_and_nothing_comes_after_it(capsys: pytest.CaptureFixture[str]) -> None:
-    orders = Orders(lambda: None)
-    assert not orders
-    assert orders.obey(command("stop")) is None
-    assert (bool(orders), orders.commanded, orders.restart()) == (True, True, None)
+    requests = EndRequests(lambda: None)
+    assert not requests
+    assert requests.obey(command("stop")) is None
+    assert (bool(requests), requests.commanded, requests.restart()) == (True, True, None)
     assert "anna@box asks the job to stop" in capsys.readouterr().err
 
 
 def test_a_restart_ends_the_run_and_the_next_one_is_free() -> None:
-    orders = Orders(lambda: None)
-    assert orders.obey(command("restart")) is None
-    assert orders
-    assert orders.restart() == command("restart")
-    assert (bool(orders), orders.restart()) == (False, None)
+    requests = EndRequests(lambda: None)
+    assert requests.obey(command("restart")) is None
+    assert requests
+    assert requests.restart() == command("restart")
+    assert (bool(requests), requests.restart()) == (False, None)
 
 
 def test_a_restart_that_could_not_start_again_is_refused() -> None:
-    orders = Orders(lambda: "fraud.py:3: SyntaxError")
-    assert orders.obey(command("restart")) == "fraud.py:3: SyntaxError"
-    assert not orders
+    requests = EndRequests(lambda: "fraud.py:3: SyntaxError")
+    assert requests.obey(command("restart")) == "fraud.py:3: SyntaxError"
+    assert not requests
 
 
 def test_a_stop_is_stronger_than_a_restart() -> None:
-    orders = Orders(lambda: None)
-    orders.obey(command("restart"))
-    assert orders.obey(command("stop")) is None
-    assert orders.restart() is None
-    assert orders.obey(command("restart")) == "the job is ending already"
+    requests = EndRequests(lambda: None)
+    requests.obey(command("restart"))
+    assert requests.obey(command("stop")) is None
+    assert requests.restart() is None
+    assert requests.obey(command("restart")) == "the job is ending already"
 
 
 def test_ctrl_c_is_stronger_than_a_restart() -> None:
-    orders = Orders(lambda: None)
-    orders.obey(command("restart"))
-    orders.interrupts.count += 1
-    assert orders.restart() is None
-    orders = Orders(lambda: None)
-    orders.interrupts.count += 1
-    assert orders.obey(command("restart")) == "the job is ending already"
+    requests = EndRequests(lambda: None)
+    requests.obey(command("restart"))
+    requests.interrupts.count += 1
+    assert requests.restart() is None
+    requests = EndRequests(lambda: None)
+    requests.interrupts.count += 1
+    assert requests.obey(command("restart")) == "the job is ending already"
 
 
 def test_a_job_without_a_way_to_restart_says_so() -> None:
-    orders = Orders()
-    assert list(orders.takes) == ["stop"]
-    assert orders.obey(command("restart")) == "this job can't restart"
+    requests = EndRequests()
+    assert list(requests.takes) == ["stop"]
+    assert requests.obey(command("restart")) == "this job can't restart"
 
 
 def test_the_file_is_checked_as_it_is_now(tmp_path: Path) -> None:
