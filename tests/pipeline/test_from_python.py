@@ -17,6 +17,7 @@ from millstream.registry.service.running import Registry
 from tests.pipeline.test_job import SCHEMA, payment, produce, records
 from tests.support import footprint
 from tests.support.apache_kafka import free_port
+from tests.support.command import CommandLine
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for
 
@@ -64,12 +65,18 @@ class Count(Processor):
 
 def everything(name: str, registry: str) -> Topology:
     """What needs settings or functions of its own: state on the kernel, transactions, a value with a schema,
-    one of Spark's windows."""
+    one of Spark's windows, a UDF in SQL text."""
+
+    @fn.udf("string")
+    def my_function(text: str) -> str:
+        return text.upper()
+
     flow = Topology(name, guarantee="exactly-once")
     payments = flow.source("payments", schema=SCHEMA, time="paid_at")
     payments.process(key="card", with_=Count, output="card string, n int").to_topic(f"{name}.counts")
     payments.window(by="card", size="1 minute").agg(n="count(*)").to_view("windows", key="card")
     payments.to_topic(f"{name}.avro", format="avro", registry=registry)
+    payments.select(my_function("card").alias("card")).to_topic(f"{name}.loud")
     return flow
 
 
@@ -115,6 +122,20 @@ def test_a_job_in_the_background_shows_what_it_does_until_it_is_stopped(
     assert job.stop().interrupted
     assert spark.streams.active == []
     assert len(values(millstream_broker, "watched.out")) == 2
+
+
+def test_a_job_of_a_program_is_stopped_from_elsewhere_and_not_restarted(
+    spark: SparkSession, address: str, tmp_path: Path
+) -> None:
+    elsewhere = CommandLine(address)
+    with copying("commanded").start(spark, broker=address, checkpoint=tmp_path / "c") as job:
+        refused = elsewhere.run("job", "restart", "commanded")
+        assert refused.returncode == 1
+        assert b"does not take the command 'restart'" in refused.stderr
+        assert job.is_active
+        elsewhere.ok("job", "stop", "commanded")
+        job.await_termination(timeout=300)
+        assert (job.status.state, job.summary().interrupted) == ("stopped", True)
 
 
 def test_two_jobs_run_in_one_session_at_once(
@@ -169,11 +190,13 @@ def test_session_and_process_are_left_as_they_were(
         if how == "ends":
             flow.run(spark, broker=address, checkpoint=tmp_path / "c", available_now=True)
             assert len(values(millstream_broker, "all.counts")) == 1
+            assert values(millstream_broker, "all.loud")[0]["card"].isupper()
         else:
             with pytest.raises(TopologyError):
                 flow.run(spark, broker=address, checkpoint=tmp_path / "c", available_now=True)
         assert footprint.changes(session, footprint.of_session(spark)) == {}
         assert footprint.changes(process, footprint.of_process()) == {}
+        assert spark.sql("SELECT my_function('a')").collect() == [("a",)]  # the job had one of that name too
     finally:
         spark.catalog.dropTempView("mine")
         spark.sql("DROP TEMPORARY FUNCTION my_function")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
@@ -23,6 +25,41 @@ def register_functions(session: Any, functions: Mapping[str, Any]) -> None:
     """Make UDFs known to a session in which SQL text that calls them is to be read."""
     for name, udf in functions.items():
         session.udf.register(name, udf._wrapped())
+
+
+@contextmanager
+def registered_functions(session: Any, functions: Mapping[str, Any]) -> Iterator[None]:
+    """Make UDFs known to a session while SQL text that calls them is read. What was read keeps them.
+    Functions of the session that have the same names are back afterwards.
+    """
+    if not functions:
+        yield
+        return
+    registry = session._jsparkSession.sessionState().functionRegistry()
+    identifiers = {name: _identifier(session._jvm, name) for name in functions}
+    with _registering:
+        hidden = {
+            name: (registry.lookupFunction(one).get(), registry.lookupFunctionBuilder(one).get())
+            for name, one in identifiers.items()
+            if registry.functionExists(one)
+        }
+        try:
+            register_functions(session, functions)
+            yield
+        finally:
+            for name, one in identifiers.items():
+                registry.dropFunction(one)
+                if name in hidden:
+                    registry.registerFunction(one, *hidden[name])
+
+
+def _identifier(jvm: Any, name: str) -> Any:
+    """Where Spark keeps a temporary function."""
+    namespace = (jvm.scala.Option.apply(part) for part in ("session", "system"))
+    return jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, *namespace)
+
+
+_registering = threading.RLock()  # jobs that start in one session may call different functions by one name
 
 
 def _name(udf: Any) -> str:

@@ -14,7 +14,7 @@ from millstream.pipeline.planning.record_columns import wanted_columns
 from millstream.pipeline.spark.job_session import check_supported, quiet_pyspark
 from millstream.pipeline.spark.lowering.frames import Frames
 from millstream.pipeline.spark.lowering.sinks import sink_rows
-from millstream.sqltypes.python_functions import register_functions
+from millstream.sqltypes.python_functions import registered_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 def analyse(spark: SparkSession, plan: Plan) -> None:
     """Raises TopologyError with the line that declared what is wrong."""
-    register_functions(spark, plan.flow.texts.functions)
-    with quiet_pyspark():
+    with quiet_pyspark(), registered_functions(spark, plan.flow.texts.functions):
         for query in plan.queries:
             frames = Frames(partial(_unread, spark, query), output_mode=query.output_mode)
             for sink in query.sinks:

@@ -64,11 +64,12 @@ class JobHandle:
         settings: JobSettings,
         engine: Engine,
         *,
+        stopping: threading.Event,
         status: Callable[[], StatusWriter | None],
         rebuild: bool,
         finish: bool,
     ) -> None:
-        self._stopping = threading.Event()
+        self._stopping = stopping
         self._settled = threading.Event()  # it runs, or it has ended
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -79,7 +80,7 @@ class JobHandle:
         self._launch = Launch(
             flow,
             replace(settings, on_progress=self._progressed),
-            replace(engine, stopping=self._stopping.is_set, say=_log.info),
+            replace(engine, say=_log.info),
             note=_log.warning,
             status=status,
             rebuild=rebuild,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,8 @@ from millstream.core.clock import SystemClock
 from millstream.core.errors import ConfigError
 from millstream.core.interrupts import Interrupts
 from millstream.core.units import DurationError, duration_ms
+from millstream.jobs.command import Command
+from millstream.jobs.report import Action
 from millstream.pipeline.dsl.topology import Topology
 from millstream.pipeline.run.engine import Engine
 from millstream.pipeline.run.handle import JobHandle
@@ -56,26 +60,33 @@ class RunOptions:
 
     def run_here(self, flow: Topology) -> JobSummary:
         """Run the job in this thread until it ends, or Ctrl-C or SIGTERM stops it."""
+        commanded = threading.Event()
         with Interrupts(impatient=True) as interrupts:
+
+            def stopping() -> bool:
+                return bool(interrupts) or commanded.is_set()
+
             launch = Launch(
                 flow,
                 self._settings(),
-                self._engine(stopping=lambda: bool(interrupts)),
+                self._engine(stopping=stopping),
                 note=_log.warning,
-                status=self._status,
+                status=partial(self._status, commanded),
                 rebuild=self.rebuild,
                 finish=not self.leave_open,
             )
             launch.run()
-            return launch.totals.summary(interrupted=bool(interrupts))
+            return launch.totals.summary(interrupted=stopping())
 
     def run_in_background(self, flow: Topology) -> JobHandle:
         """Run the job in the background. Returns once it runs."""
+        stopping = threading.Event()
         job = JobHandle(
             flow,
             self._settings(),
-            self._engine(stopping=bool),
-            status=self._status,
+            self._engine(stopping=stopping.is_set),
+            stopping=stopping,
+            status=partial(self._status, stopping),
             rebuild=self.rebuild,
             finish=not self.leave_open,
         )
@@ -129,8 +140,24 @@ class RunOptions:
             self.master, self.spark_settings, self.ui, spark=self.spark, stopping=stopping, say=_log.info
         )
 
-    def _status(self) -> StatusWriter | None:
-        return StatusWriter(self._connection(), say=_log.warning) if self.report_status else None
+    def _status(self, stopping: threading.Event) -> StatusWriter | None:
+        if not self.report_status:
+            return None
+        return StatusWriter(self._connection(), say=_log.warning, commanded=_Stoppable(stopping))
+
+
+class _Stoppable:
+    """Follows the command to stop. To restart a job of a program is up to the program."""
+
+    takes: Sequence[Action] = ("stop",)
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+
+    def obey(self, command: Command) -> str | None:
+        _log.info("%s asks the job to stop", command.by)
+        self._stopping.set()
+        return None
 
 
 def _milliseconds(name: str, text: str) -> int:

@@ -24,7 +24,7 @@ from millstream.pipeline.spark.job_session import check_supported
 from millstream.pipeline.spark.kernel_operator import StateLocation
 from millstream.pipeline.spark.lowering.frames import Frames
 from millstream.pipeline.spark.lowering.sinks import sink_rows
-from millstream.sqltypes.python_functions import register_functions
+from millstream.sqltypes.python_functions import registered_functions
 from millstream.views.views import View
 
 _REBUILD_ROWS = 200_000
@@ -65,10 +65,13 @@ class QueryBuilder:
         self._run = run
         self._encode = encode
         self._counted = counted
-        register_functions(spark, claimed.plan.flow.texts.functions)
 
     def planned(self, query: Query) -> PlannedQuery:
         """Raises TopologyError at the line that declared what Spark rejects."""
+        with registered_functions(self._spark, self._claimed.plan.flow.texts.functions):
+            return self._planned(query)
+
+    def _planned(self, query: Query) -> PlannedQuery:
         frames = Frames(
             partial(self._records, query),
             run=self._run,
