@@ -49,7 +49,7 @@ def test_something_that_is_not_a_broker_is_no_broker() -> None:
         (("topik",), "No such command 'topik'. Did you mean 'topic'?"),
         (("topic", "create"), "Missing argument"),
         (("topic", "create", "t", "-p", "x"), "'--partitions' / '-p': 'x' is not a whole number;"),
-        (("topic", "create", "t", "-p", "0"), "'0' is less than 1;"),
+        (("topic", "create", "t", "-p", "0"), "0 is less than 1;"),
         (("produce", "t", "--timeout", "soon"), "'--timeout': 'soon' is not a number;"),
         (("produce", "t", "--acks", "7"), "'--acks': '7' is not one of '0', '1', 'all';"),
         (("topic", "create", "t", "-c", "x"), "--config 'x' is not NAME=VALUE"),

@@ -104,9 +104,11 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
 
 def test_no_feature_is_announced_that_does_not_work(client: WireClient) -> None:
     found = client.call(API_VERSIONS, 4, client_software_name="n", client_software_version="9")
-    assert {feature.name for feature in found.supported_features} == {"group.version", "transaction.version"}
+    features = {"group.version", "share.version", "transaction.version"}
+    assert {feature.name for feature in found.supported_features} == features
     assert {(each.name, each.max_version_level) for each in found.finalized_features} == {
         ("group.version", 1),
+        ("share.version", 1),
         ("transaction.version", 2),
     }
 

@@ -59,7 +59,7 @@ class Reader:
             assert self.terminal.stdout is not None
             assert self.terminal.stdout.readline() == self._here(shown)
         else:
-            if block.title == "when the broker was stopped with Ctrl-C":
+            if block.title == "after stopping the broker with Ctrl-C":
                 self.stop()
             for command, shown in block.commands():
                 self.run(command, shown)

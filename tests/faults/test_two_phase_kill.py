@@ -171,7 +171,7 @@ def test_a_recovery_that_dies_too_is_gone_on_with(site: Site) -> None:
         "from millstream.client import two_phase\n"
         "from millstream.client.protocol import transaction_requests\n"
         "def die(*arguments, **options): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "transaction_requests.TransactionCoordinator.end = die\n"
+        "transaction_requests.TransactionClient.end = die\n"
         "two_phase.commit_prepared(sys.argv[1], sys.argv[2])"
     )
     for _ in range(2):
@@ -185,11 +185,14 @@ def test_prepared_by_nobody_we_know_is_rolled_back(site: Site) -> None:
     """The program died while it wrote: nothing was prepared, and nobody kept a token."""
     child = os.fork()
     if child == 0:
-        txn = client.TwoPhase(site.broker.address, "orders-1").__enter__()
-        txn.send("orders", '{"number": "half"}')
-        txn._send_batch(ORDERS)
-        txn._sender.flush()  # type: ignore[union-attr]
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+        try:
+            txn = client.TwoPhase(site.broker.address, "orders-1").__enter__()
+            txn.send("orders", '{"number": "half"}')
+            txn._send_batch(ORDERS)
+            txn._sender.flush()  # type: ignore[union-attr]
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)  # it must not go on as a second run of the tests
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert len(client.list_prepared(site.broker.address)) == 1
     settled(site, "half", expected=False)
