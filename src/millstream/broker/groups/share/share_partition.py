@@ -8,7 +8,7 @@ Rules:
 3. The delivery count rises when a record is given out, and at no other time. A record that comes back with
    its count at the limit is given up: it is FINISHED.
 4. A request's acknowledgements of a partition are all applied, or none is.
-5. Records before the start offset are finished, whoever acknowledges them later.
+5. Records before the start offset are finished, whatever a member says of them later.
 6. Only what is decided is saved: finished records, and how often the others were delivered. A record that is
    acquired is saved as it was before, because its delivery may end with the broker.
 
