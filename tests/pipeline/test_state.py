@@ -78,14 +78,10 @@ def test_state_is_that_of_what_was_delivered_wherever_it_is_kept(
         seen += run(spark, millstream_broker, checkpoint, numbered(marker, state=where))
         assert not marker.exists()
     assert sum(progress.repeats for progress in seen) == 2
-    found = Counter[str]()
-    most: dict[str, int] = {}
-    for record in records(millstream_broker, "counts"):
-        row = json.loads(record.value())
-        found[row["card"]] += 1
-        most[row["card"]] = max(row["n"], most.get(row["card"], 0))
-    assert found == sent
-    assert most == dict(sent)
+    # A batch that is repeated may write again what its other tasks had written, but with the same numbers.
+    rows = [json.loads(record.value()) for record in records(millstream_broker, "counts")]
+    numbers = {(card, n) for card, count in sent.items() for n in range(1, count + 1)}
+    assert {(row["card"], row["n"]) for row in rows} == numbers
     told = seen[-1].operators["cards"]
     assert told.entries == len(sent)
     assert told.bytes > 0
